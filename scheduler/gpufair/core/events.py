@@ -1,0 +1,163 @@
+"""Facts that enter the core, in past tense. ``at`` is the only time the core knows; ``cause`` names what led to the event.
+
+Everything that happens to a started workload carries its ``incarnation`` (the count of its starts), so that a late
+report about an earlier start changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpufair.core.model import Allocation, CheckpointRef, Node, Outcome, Policy, PreemptReason, WorkloadSpec
+from gpufair.core.units import CauseId, Instant, NodeName, WorkloadId
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    at: Instant
+    cause: CauseId
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed(Event):
+    """A scheduled moment came (``State.next_wakeup``): an expiry, a deadline or the grid."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged(Event):
+    """New options. A granted protection is never shortened."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetsApplied(Event):
+    """The whole budget tree anew. Refused (``BudgetError``) while it drops an allocation that has live workloads."""
+
+    allocations: tuple[Allocation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeJoined(Event):
+    """A node is there (again), with this inventory."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLost(Event):
+    """A node is gone; what ran there is gone with it."""
+
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCordoned(Event):
+    """Nothing new starts there; what runs leaves as its protection ends."""
+
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUncordoned(Event):
+    """The node takes workloads again."""
+
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted(Event):
+    """A workload was asked for."""
+
+    workload: WorkloadId
+    spec: WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled(Event):
+    """Its owner ended it; no checkpoint is taken."""
+
+    workload: WorkloadId
+
+
+@dataclass(frozen=True, slots=True)
+class ParkRequested(Event):
+    """Checkpoint a session and give its GPUs back (a queued one is simply parked)."""
+
+    workload: WorkloadId
+    reason: PreemptReason = PreemptReason.PARK
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequested(Event):
+    """A parked session was touched: queue it again. ``from_checkpoint`` False starts it from nothing."""
+
+    workload: WorkloadId
+    from_checkpoint: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityReported(Event):
+    """A session began (busy) or ended (idle) running cells."""
+
+    workload: WorkloadId
+    incarnation: int
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Event):
+    """The node has it up: started, or restored. ``devices``: (node, device id) pairs, for people to read."""
+
+    workload: WorkloadId
+    incarnation: int
+    devices: tuple[tuple[NodeName, str], ...] = ()
+    lost: tuple[tuple[str, str], ...] = ()  # what the restore could not bring back
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailed(Event):
+    """The node could not start it; its GPUs are free. It is queued again up to a limit, then ended as failed."""
+
+    workload: WorkloadId
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDone(Event):
+    """A checkpoint is durable. An older one than the last good one is ignored."""
+
+    workload: WorkloadId
+    incarnation: int
+    checkpoint: CheckpointRef
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed(Event):
+    """A checkpoint could not be made; the last good one stands."""
+
+    workload: WorkloadId
+    incarnation: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Event):
+    """All its processes are gone and its GPUs are really free."""
+
+    workload: WorkloadId
+    incarnation: int
+    busy: bool = False  # a cell was interrupted: queue it again instead of parking it
+
+
+@dataclass(frozen=True, slots=True)
+class Exited(Event):
+    """It ended by itself and its GPUs are free."""
+
+    workload: WorkloadId
+    incarnation: int
+    outcome: Outcome
+    reason: str = ""

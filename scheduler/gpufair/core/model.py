@@ -1,0 +1,194 @@
+"""Nouns of the scheduler: allocations, nodes, workloads and what they hold.
+
+Everything here is frozen; the state replaces values and never edits them in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from gpufair.core.units import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    AllocationPath,
+    Instant,
+    Millis,
+    NodeName,
+    PoolName,
+    WorkloadId,
+)
+
+DEFAULT_POOL = PoolName("default")
+
+
+class Kind(StrEnum):
+    """What a workload is to its owner: a session is parked when idle, a batch workload is queued again."""
+
+    SESSION = "session"
+    BATCH = "batch"
+
+
+class Phase(StrEnum):
+    """Where a workload is in its life. Phases from STARTING to STOPPING hold GPUs."""
+
+    QUEUED = "queued"
+    STARTING = "starting"  # granted; the node starts it from nothing
+    RESTORING = "restoring"  # granted; the node starts it from a checkpoint
+    RUNNING = "running"
+    CHECKPOINTING = "checkpointing"  # notice given; GPUs are held until they are really free
+    STOPPING = "stopping"  # told to stop without (or after) a checkpoint; GPUs are held until really free
+    PARKED = "parked"  # a session without GPUs that its owner can resume
+    ENDED = "ended"
+
+
+HOLDING = frozenset({Phase.STARTING, Phase.RESTORING, Phase.RUNNING, Phase.CHECKPOINTING, Phase.STOPPING})
+
+
+class Outcome(StrEnum):
+    """How a workload ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One declared node of the budget tree. Parents that are not declared are implied with share 1.
+
+    ``share`` is a weight >= 0 among siblings, written as a decimal string or int by users and kept exact
+    (numerator, denominator are reduced by ``fractions.Fraction`` where it is used).
+    ``members`` are the users who may submit here and below; empty = inherited, and open where no ancestor names any.
+    """
+
+    path: AllocationPath
+    share: str = "1"
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine with ``gpus`` identical GPUs. A CPU node has 0."""
+
+    name: NodeName
+    gpus: int
+    gpu_type: str = ""
+    pool: PoolName = DEFAULT_POOL
+    labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """GPUs granted on one node. Device ids are an outcome that the node reports, not a decision."""
+
+    node: NodeName
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """``nodes`` x ``gpus_per_node``, all or nothing. ``gpu_type`` "" accepts any type."""
+
+    gpus_per_node: int
+    nodes: int = 1
+    gpu_type: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.nodes * self.gpus_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSpec:
+    """What a user asked for. ``min_runtime`` 0 = unallocated (free, unprotected) unless the shape has no GPUs."""
+
+    allocation: AllocationPath
+    user: str
+    kind: Kind
+    shape: Shape
+    min_runtime: Millis
+    resumable: bool = True
+    priority: int = 0
+    pools: tuple[PoolName, ...] = (DEFAULT_POOL,)
+    name: str = ""
+    grace: Millis | None = None  # None = the policy's grace for this kind
+    # How to run it: opaque to the core, read by the node. JSON-able; holds no secret.
+    launch: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def allocated(self) -> bool:
+        """Charged and protected, as opposed to unallocated."""
+        return self.min_runtime > 0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRef:
+    """A durable checkpoint. ``sequence`` grows by one with each checkpoint of a workload and never goes back."""
+
+    id: str
+    sequence: int
+    at: Instant
+    size_bytes: int
+    duration: Millis
+    lost: tuple[tuple[str, str], ...] = ()  # (variable, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Options of the scheduler; defaults are those of docs/policy.md."""
+
+    window: Millis = Millis(7 * DAY)
+    max_min_runtime: Millis = Millis(8 * HOUR)
+    hysteresis: float = 0.02
+    grid: Millis = MINUTE
+    grace_session: Millis = Millis(120 * SECOND)
+    grace_batch: Millis = Millis(20 * SECOND)
+    commitment: bool = True  # count K in the metric
+    banking: float = 1.0  # beta; the demand-aware metric (beta < 1) is not implemented yet
+
+
+class PreemptReason(StrEnum):
+    """By which right a victim was preempted, or why else it was told to checkpoint."""
+
+    UNALLOCATED = "unallocated"
+    RANK = "rank"
+    PRIORITY = "priority"
+    PARK = "park"  # its owner asked
+    DRAIN = "drain"
+    SHUTDOWN = "shutdown"  # the embedded service parks everything before it ends
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a workload's GPUs are and until when they are protected. ``incarnation`` counts starts from 1."""
+
+    leases: tuple[Lease, ...]
+    pool: PoolName
+    incarnation: int
+    granted_at: Instant
+    protected_until: Instant
+
+
+__all__ = [
+    "DEFAULT_POOL",
+    "HOLDING",
+    "Allocation",
+    "CheckpointRef",
+    "Held",
+    "Kind",
+    "Lease",
+    "Node",
+    "Outcome",
+    "Phase",
+    "Policy",
+    "PreemptReason",
+    "Shape",
+    "WorkloadId",
+    "WorkloadSpec",
+]
