@@ -1,0 +1,25 @@
+"""Fair sharing of GPUs between sessions: the scheduler, without Jupyter.
+
+Names for user code (`gpufair.safe_point`, ...) are looked up on first use, so that importing
+any one part of the package costs only that part.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import Any
+
+# Public name -> module that defines it. Only what a notebook's author calls belongs here.
+_PUBLIC: dict[str, str] = {}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return metadata.version("jupyter-gpufair")
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'gpufair' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC, "__version__"])
