@@ -1,0 +1,150 @@
+"""What travels between service, agents and supervisors: JSON objects, one dataclass each, with limits.
+
+The node side must stay light, so these are plain dataclasses; the HTTP edge of the service adds pydantic models on top.
+Instants at this edge are Unix seconds (``_s``), sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+from gpufair.core.errors import GpufairError
+
+API_VERSION = 1
+MAX_BODY_BYTES = 1 << 20  # a hello of an agent with 1,000 workloads is about 300 kB
+COMMAND_WAIT_S = 20.0  # long poll: below the 30 s at which common proxies cut
+HEARTBEAT_S = 5.0
+
+Message = TypeVar("Message")
+
+
+class WireError(GpufairError):
+    """A message is not what this version understands."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInventory:
+    """What an agent offers. ``gpu_ids`` are NVML UUIDs or ``virtual-0``…; their count is the node's GPUs."""
+
+    name: str
+    gpu_ids: tuple[str, ...] = ()
+    gpu_type: str = ""
+    pool: str = "default"
+    cpus: int = 0
+    memory_bytes: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Service -> agent. Repeating one is harmless: (workload, incarnation, kind) names the effect.
+
+    kinds:
+      ``start``       ``args`` is a ``StartArgs`` as dict
+      ``preempt``     notice: checkpoint and stop by ``deadline_s``; ``text`` is the sentence shown to the user
+      ``stop``        kill now, no checkpoint
+      ``save``        checkpoint and go on
+      ``restart``     kill the kernel, start a new one on the same GPUs, no restore
+      ``restore``     load checkpoint ``path`` into the live (idle) kernel
+      ``interrupt``   as the user's interrupt button
+    """
+
+    seq: int
+    kind: str
+    workload: str
+    incarnation: int
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StartArgs:
+    """Arguments of ``start``. Secrets in here go to owner-only files on the node, never into a log."""
+
+    launch: dict[str, Any]  # {"type": "kernel"|"command", "argv": [...], "cwd": str, "env": {...}}
+    user: str
+    name: str
+    gpus: int  # on this node
+    kernel_key: str  # hex; the Jupyter session key for the kernel's whole life
+    checkpoint_key: str  # hex; signs and verifies this user's checkpoints
+    checkpoint_dir: str  # folder of this workload's checkpoints (one sub-folder per checkpoint)
+    record_dir: str  # folder of this workload's recorded outputs
+    next_sequence: int  # number of the next checkpoint
+    restore: str | None = None  # checkpoint id (= sub-folder of checkpoint_dir) to start from
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Agent -> service, at least once, in order per workload; ``seq`` grows by one per agent boot.
+
+    kinds and their ``body``:
+      ``serving``            {"generation": int, "connection": {"ip", "shell_port", "iopub_port", "stdin_port",
+                             "control_port", "hb_port"} | {}, "devices": [str], "lost": [[name, reason]]}
+                             shell traffic may flow now; for a restore, only after it. Again after each ``restart``.
+      ``start_failed``       {"reason"}; everything is cleaned up, GPUs are free
+      ``progress``           {"step": "restoring"|"checkpointing", "fraction": float}
+      ``activity``           {"busy": bool}
+      ``kernel_died``        {"generation": int, "code": int}; GPUs stay held, ``restart`` is awaited for 60 s
+      ``checkpointed``       {"id", "sequence", "at_s", "size_bytes", "duration_s", "lost": [[name, reason]]}
+      ``checkpoint_failed``  {"reason"}
+      ``restored``           {"id", "lost": [[name, reason]]} answer to ``restore``
+      ``restore_failed``     {"reason"}
+      ``released``           {"busy": bool}; all processes gone, GPUs really free
+      ``exited``             {"outcome": "completed"|"failed", "code": int, "reason": str}; likewise
+    """
+
+    seq: int
+    at_s: float
+    kind: str
+    workload: str
+    incarnation: int
+    body: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHello:
+    """First message of an agent boot; its answer tells from which command on to poll."""
+
+    api_version: int
+    boot: str  # random per agent process
+    node: NodeInventory
+    running: tuple[tuple[str, int], ...] = ()  # (workload, incarnation) of adopted supervisors
+
+
+def to_json(message: Any) -> dict[str, Any]:
+    """A message as a JSON-able dict (tuples become lists when dumped)."""
+    return asdict(message)
+
+
+def from_json(cls: type[Message], data: object) -> Message:
+    """The message in ``data``, strictly: a missing, unknown or wrongly typed field is a ``WireError`` that names it."""
+    if not isinstance(data, dict):
+        raise WireError(f"{cls.__name__}: expected an object, got {type(data).__name__}")
+    hints = get_type_hints(cls)
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]  # every message is a dataclass
+    if unknown := sorted(set(data) - set(known)):
+        raise WireError(f"{cls.__name__}: unknown field {unknown[0]!r}; known are {', '.join(known)}")
+    values: dict[str, Any] = {}
+    for name, f in known.items():
+        if name not in data:
+            if f.default is MISSING and f.default_factory is MISSING:
+                raise WireError(f"{cls.__name__}: field {name!r} is missing")
+            continue
+        values[name] = _typed(cls.__name__, name, hints[name], data[name])
+    return cls(**values)
+
+
+def _typed(owner: str, name: str, hint: Any, value: object) -> object:
+    if hasattr(hint, "__dataclass_fields__"):
+        return from_json(hint, value)
+    origin = get_origin(hint)
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise WireError(f"{owner}.{name}: expected a list, got {type(value).__name__}")
+        return tuple(tuple(item) if isinstance(item, list) else item for item in value)
+    allowed: Any = origin if isinstance(origin, type) else hint
+    if allowed is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and allowed is int):
+        raise WireError(f"{owner}.{name}: expected {getattr(allowed, '__name__', allowed)}, got {type(value).__name__}")
+    return value
