@@ -7,6 +7,7 @@ Instants at this edge are Unix seconds (``_s``), sizes are bytes.
 from __future__ import annotations
 
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from types import UnionType
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from gpufair.core.errors import GpufairError
@@ -142,7 +143,7 @@ def _typed(owner: str, name: str, hint: Any, value: object) -> object:
         if not isinstance(value, list | tuple):
             raise WireError(f"{owner}.{name}: expected a list, got {type(value).__name__}")
         return tuple(tuple(item) if isinstance(item, list) else item for item in value)
-    allowed: Any = origin if isinstance(origin, type) else hint
+    allowed: Any = hint if isinstance(hint, UnionType) or origin is None else origin
     if allowed is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, allowed) or (isinstance(value, bool) and allowed is int):
