@@ -1,0 +1,85 @@
+# One place for every command. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help install demo lab test lint floors types unit integration front wheel e2e bench clean
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+SOURCES := pyproject.toml labextension/package.json labextension/package-lock.json labextension/tsconfig.json \
+  $(shell find labextension/src jupyter_gpufair/kernelspecs jupyter_gpufair/etc -type f 2>/dev/null)
+
+# The newest Python that works. A name on PATH proves nothing (version managers leave empty shims), so each is run.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+  if $$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done)
+CHROMIUM ?= /usr/bin/chromium
+PYTEST := $(BIN)/pytest
+
+help:  ## List the targets
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+install: $(STAMP)  ## Set up .venv with everything; does nothing when nothing changed
+
+# The old bundle goes first: the build's own check for staleness looks at src/ only, not at package.json.
+$(STAMP): $(SOURCES)
+	@[[ -n "$(PYTHON)" ]] || { echo "No Python >= 3.11 with venv found on PATH; set PYTHON=..." >&2; exit 1; }
+	@command -v npm >/dev/null || { echo "Building the front end from a checkout needs Node >= 20 with npm (a wheel does not)." >&2; exit 1; }
+	[[ -x $(BIN)/python ]] || $(PYTHON) -m venv .venv
+	rm -rf jupyter_gpufair/labextension labextension/lib
+	$(BIN)/python -m pip install -e '.[test,demo]'
+	@touch $@
+
+demo: install  ## The whole story, headless, with checks and figures (GPUFAIR_DEMO_JSON=FILE keeps them)
+	$(BIN)/gpufair demo
+
+lab: install  ## JupyterLab on the demo's set-up
+	$(BIN)/gpufair lab
+
+# Fast checks first; the browser comes last.
+test: install  ## Everything that CI checks
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory floors
+	$(MAKE) --no-print-directory types
+	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory integration
+	$(MAKE) --no-print-directory front
+	$(MAKE) --no-print-directory wheel
+	$(MAKE) --no-print-directory e2e
+
+lint: install  ## Ruff
+	$(BIN)/ruff check .
+
+floors: install  ## Which package may import which
+	$(BIN)/lint-imports
+
+types: install  ## Mypy, strict
+	$(BIN)/mypy
+
+unit: install  ## Unit and property tests
+	$(PYTEST) tests/unit tests/property
+
+integration: install  ## Real servers, real kernels
+	$(PYTEST) tests/integration
+
+front: install  ## The front end: types, its own tests, and whether JupyterLab finds it
+	cd labextension && npm test
+	./.ci/listed $(BIN)
+
+wheel: install  ## Build the wheel, install it where there is no Node, look whether all is found
+	./.ci/wheel $(BIN)/python
+
+e2e: install  ## Tests in a real Chromium, where there is one
+	@if [[ -x $(CHROMIUM) ]]; then \
+	  GPUFAIR_CHROMIUM=$(CHROMIUM) $(PYTEST) tests/e2e; \
+	else \
+	  echo "LEFT OUT: the browser tests (tests/e2e), because there is no $(CHROMIUM)."; \
+	  echo "          On Debian: apt-get install chromium fonts-dejavu-core; elsewhere set CHROMIUM=..."; \
+	  [[ "$${GPUFAIR_REQUIRE_ALL:-}" != 1 ]]; \
+	fi
+
+bench: install  ## Measure; CASE=prefix picks cases, BENCH_JSON=FILE keeps the figures
+	$(BIN)/python -m tests.bench
+
+clean:  ## Remove what was built, and .venv
+	rm -rf .venv build dist demo-output jupyter_gpufair/labextension labextension/lib labextension/node_modules
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage
