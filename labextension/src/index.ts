@@ -1,9 +1,43 @@
-import { JupyterFrontEndPlugin } from '@jupyterlab/application';
+/**
+ * The state of a notebook's GPU session in JupyterLab.
+ */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette } from '@jupyterlab/apputils';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { IStatusBar } from '@jupyterlab/statusbar';
 
-const plugin: JupyterFrontEndPlugin<void> = {
+import { ACTIONS, addCommands, commandOf, menuOpener } from './actions';
+import { Sessions } from './model';
+import { addNotices } from './notices';
+import { addOutputs } from './outputs';
+import { SessionStatus } from './status';
+
+const sessionStatus: JupyterFrontEndPlugin<void> = {
   id: '@gpufair/labextension:session-status',
+  description: "Shows the state of this notebook's GPU session, and what can be done with it.",
   autoStart: true,
-  activate: () => undefined
+  requires: [INotebookTracker],
+  optional: [IStatusBar, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    tracker: INotebookTracker,
+    statusBar: IStatusBar | null,
+    palette: ICommandPalette | null
+  ) => {
+    const settings = app.serviceManager.serverSettings;
+    const sessions = new Sessions(app.serviceManager, tracker);
+    addCommands(app.commands, sessions, settings);
+    addNotices(sessions, settings);
+    addOutputs(tracker, sessions, settings);
+    for (const action of ACTIONS) {
+      palette?.addItem({ command: commandOf(action), category: 'GPU Fair Share' });
+    }
+    statusBar?.registerStatusItem(sessionStatus.id, {
+      item: new SessionStatus(sessions, menuOpener(app.commands, sessions)),
+      align: 'left',
+      rank: 10
+    });
+  }
 };
 
-export default plugin;
+export default sessionStatus;

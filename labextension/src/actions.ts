@@ -1,0 +1,114 @@
+/**
+ * What one can do with a session: commands, and the menu of the status bar item.
+ */
+import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import type { ServerConnection } from '@jupyterlab/services';
+import { MenuSvg } from '@jupyterlab/ui-components';
+import type { CommandRegistry } from '@lumino/commands';
+
+import type { Sessions } from './model';
+import { act, serverNow } from './request';
+import { allows, clock } from './text';
+import type { Action, ISession } from './wire';
+
+const LABELS: Record<Action, string> = {
+  checkpoint: 'Save Session Now',
+  park: 'Park Session',
+  resume: 'Resume Session',
+  restore: 'Restore Last Checkpoint'
+};
+
+const CAPTIONS: Record<Action, string> = {
+  checkpoint: 'Save the variables of this notebook, and go on',
+  park: 'Save the variables, give the GPUs back, and wait until resumed',
+  resume: 'Ask for the GPUs again and bring the variables back',
+  restore: 'Bring back the variables of the last checkpoint'
+};
+
+export const ACTIONS = Object.keys(LABELS) as Action[];
+
+export function commandOf(action: Action): string {
+  return `gpufair:${action}`;
+}
+
+/** Ask the server for an action; what it refuses is shown in its own words. */
+export async function perform(
+  settings: ServerConnection.ISettings,
+  session: ISession,
+  action: Action
+): Promise<void> {
+  try {
+    await act(settings, session.kernel_id, action);
+  } catch (error) {
+    Notification.error(error instanceof Error ? error.message : String(error), { autoClose: 10_000 });
+  }
+}
+
+/** A kernel that lives has variables of its own, which a restore replaces. */
+async function agreed(session: ISession): Promise<boolean> {
+  if (session.restore_offered || !session.checkpoint) {
+    return true;
+  }
+  const answer = await showDialog({
+    title: 'Restore the last checkpoint?',
+    body: `Variables that changed since ${clock(session.checkpoint.at_s, serverNow())} go back to their saved values.`,
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Restore' })]
+  });
+  return answer.button.accept;
+}
+
+export function addCommands(
+  commands: CommandRegistry,
+  sessions: Sessions,
+  settings: ServerConnection.ISettings
+): void {
+  for (const action of ACTIONS) {
+    commands.addCommand(commandOf(action), {
+      label: LABELS[action],
+      caption: CAPTIONS[action],
+      describedBy: { args: { type: 'object', properties: {} } },
+      isEnabled: () => sessions.current !== null && allows(sessions.current, action),
+      isVisible: () => sessions.current !== null,
+      execute: async () => {
+        const session = sessions.current;
+        if (session && (action !== 'restore' || (await agreed(session)))) {
+          await perform(settings, session, action);
+        }
+      }
+    });
+  }
+  sessions.currentChanged.connect(() => {
+    for (const action of ACTIONS) {
+      commands.notifyCommandChanged(commandOf(action));
+    }
+  });
+}
+
+/** Opens the menu of what can be done now, above its anchor. */
+export function menuOpener(commands: CommandRegistry, sessions: Sessions): (anchor: HTMLElement) => void {
+  const menu = new MenuSvg({ commands });
+  menu.addClass('jp-gpufair-menu');
+  menu.title.label = 'GPU session';
+  return anchor => {
+    const session = sessions.current;
+    menu.clearItems();
+    for (const action of ACTIONS) {
+      if (session && allows(session, action)) {
+        menu.addItem({ command: commandOf(action) });
+      }
+    }
+    if (menu.items.length === 0) {
+      return;
+    }
+    menu.aboutToClose.connect(function back() {
+      menu.aboutToClose.disconnect(back);
+      anchor.setAttribute('aria-expanded', 'false');
+      anchor.focus();
+    });
+    anchor.setAttribute('aria-expanded', 'true');
+    const place = anchor.getBoundingClientRect();
+    menu.open(place.left, place.top);
+    // By keyboard one expects to stand on the first item.
+    menu.activeIndex = 0;
+  };
+}

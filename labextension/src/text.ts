@@ -1,0 +1,132 @@
+/**
+ * A session in words. Pure: the time comes in.
+ */
+import type { Action, ISession } from './wire';
+
+/** `4:05`, `1:02:03`; rounded up, so that 0:00 is never shown while time is left. */
+export function countdown(leftS: number): string {
+  const whole = Math.max(0, Math.ceil(leftS));
+  const two = (part: number) => String(part).padStart(2, '0');
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor((whole % 3600) / 60);
+  const seconds = two(whole % 60);
+  return hours ? `${hours}:${two(minutes)}:${seconds}` : `${minutes}:${seconds}`;
+}
+
+/** The time of day, with the day where it is another one. */
+export function clock(atS: number, nowS: number): string {
+  const at = new Date(atS * 1000);
+  const time = at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false });
+  const sameDay = at.toDateString() === new Date(nowS * 1000).toDateString();
+  return sameDay ? time : `${at.toLocaleDateString([], { weekday: 'short' })} ${time}`;
+}
+
+export function cells(count: number): string {
+  return count === 1 ? '1 cell' : `${count} cells`;
+}
+
+/** What the session has or asks for: `1 GPU`, `2 × H200`, `CPU`. */
+export function resources(session: ISession): string {
+  if (session.gpus === 0) {
+    return 'CPU';
+  }
+  if (session.gpu_type) {
+    return `${session.gpus} × ${session.gpu_type}`;
+  }
+  return session.gpus === 1 ? '1 GPU' : `${session.gpus} GPUs`;
+}
+
+/** Whether the text changes by itself as time passes. */
+export function ticks(session: ISession, nowS: number): boolean {
+  return session.state === 'running' && session.protected_until_s !== null && session.protected_until_s > nowS;
+}
+
+function running(session: ISession, nowS: number): string {
+  if (session.gpus === 0 || session.protected_until_s === null) {
+    return 'running';
+  }
+  const leftS = session.protected_until_s - nowS;
+  return leftS > 0 ? `running, protected ${countdown(leftS)}` : 'running, may be preempted';
+}
+
+function queued(session: ISession, nowS: number): string {
+  const place = session.position === null ? 'queued' : `queued, place ${session.position}`;
+  return session.estimate_s === null ? place : `${place}, starts about ${clock(session.estimate_s, nowS)}`;
+}
+
+/** The session's state in a few words, without its resources. */
+export function stateText(session: ISession, nowS: number): string {
+  switch (session.state) {
+    case 'queued':
+      return queued(session, nowS);
+    case 'running':
+      return running(session, nowS);
+    case 'checkpointing':
+      return 'saving';
+    default:
+      return session.state;
+  }
+}
+
+/** The line in the status bar. */
+export function statusText(session: ISession, nowS: number): string {
+  const parts = [resources(session), stateText(session, nowS)];
+  if (session.held_cells > 0) {
+    parts.push(`${cells(session.held_cells)} held`);
+  }
+  return parts.join(' · ');
+}
+
+/** The tooltip: all that the line had no room for. */
+export function detailText(session: ISession, nowS: number): string {
+  const lines = [statusText(session, nowS)];
+  if (session.reason) {
+    lines.push(session.reason);
+  }
+  lines.push(`Budget: ${session.allocation}`);
+  if (session.node) {
+    const devices = session.device_ids.length ? ` (${session.device_ids.join(', ')})` : '';
+    lines.push(`Node: ${session.node}${devices}`);
+  }
+  if (session.checkpoint) {
+    lines.push(`Saved at ${clock(session.checkpoint.at_s, nowS)}, ${size(session.checkpoint.size_bytes)}`);
+  }
+  for (const lost of session.lost) {
+    lines.push(`Not saved: ${lost.name} (${lost.reason})`);
+  }
+  return lines.join('\n');
+}
+
+export function size(bytes: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 ? value : value.toPrecision(3)} ${units[unit]}`;
+}
+
+/** Names of what was not saved, as many as fit: a notification is cut after 140 characters. */
+export function lostText(session: ISession): string {
+  if (session.lost.length === 0) {
+    return '';
+  }
+  const shown = session.lost.slice(0, 3).map(lost => lost.name);
+  const more = session.lost.length - shown.length;
+  return `Not saved: ${shown.join(', ')}${more > 0 ? ` and ${more} more` : ''}.`;
+}
+
+/** Which actions make sense now. */
+export function allows(session: ISession, action: Action): boolean {
+  switch (action) {
+    case 'checkpoint':
+    case 'park':
+      return session.state === 'running';
+    case 'resume':
+      return session.state === 'parked';
+    case 'restore':
+      return session.checkpoint !== null && (session.restore_offered || session.state === 'running');
+  }
+}

@@ -1,0 +1,67 @@
+/**
+ * What the server extension says, as it says it: names and units are those of the JSON.
+ */
+import type * as nbformat from '@jupyterlab/nbformat';
+
+/** Schema of the events that carry a `Session` whenever one changes. */
+export const SESSION_EVENT = 'https://jupyter-gpufair.org/events/session/v1';
+
+export type State =
+  'queued' | 'starting' | 'restoring' | 'running' | 'checkpointing' | 'stopping' | 'parked' | 'ended';
+
+export type Action = 'checkpoint' | 'park' | 'resume' | 'restore';
+
+export interface ICheckpoint {
+  id: string;
+  /** Unix seconds. */
+  at_s: number;
+  size_bytes: number;
+  duration_s: number;
+}
+
+/** A variable that a checkpoint could not hold. */
+export interface ILost {
+  name: string;
+  reason: string;
+}
+
+export interface ISession {
+  kernel_id: string;
+  workload_id: string;
+  state: State;
+  allocation: string;
+  gpus: number;
+  gpu_type: string | null;
+  node: string | null;
+  device_ids: string[];
+  /** Unix seconds until which nobody may take the GPUs away. */
+  protected_until_s: number | null;
+  /** Place in the queue, from 1. */
+  position: number | null;
+  /** Unix seconds at which the session is expected to start. */
+  estimate_s: number | null;
+  /** One sentence: why it waits, or what happened. */
+  reason: string;
+  /** Cells that were sent while no kernel ran, and will run when one does. */
+  held_cells: number;
+  checkpoint: ICheckpoint | null;
+  restore_offered: boolean;
+  lost: ILost[];
+}
+
+/** One run of one cell, as the supervisor recorded it. */
+export interface IExecution {
+  msg_id: string;
+  cell_id: string | null;
+  execution_count: number | null;
+  state: 'done' | 'running';
+  status: 'ok' | 'error' | 'aborted' | null;
+  started_s: number;
+  ended_s: number | null;
+  outputs: nbformat.IOutput[];
+}
+
+export interface IOutputs {
+  /** In the order in which they were sent. */
+  executions: IExecution[];
+}

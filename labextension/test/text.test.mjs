@@ -1,0 +1,76 @@
+// A session in words: what a person reads in each state.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { allows, countdown, detailText, lostText, size, statusText, ticks } from '../lib/text.js';
+
+const NOW = 1_800_000_000;
+const session = (changes = {}) => ({
+  kernel_id: 'k',
+  workload_id: 'w',
+  state: 'running',
+  allocation: 'vision/ada',
+  gpus: 1,
+  gpu_type: null,
+  node: 'node-a',
+  device_ids: ['GPU-1'],
+  protected_until_s: null,
+  position: null,
+  estimate_s: null,
+  reason: '',
+  held_cells: 0,
+  checkpoint: null,
+  restore_offered: false,
+  lost: [],
+  ...changes
+});
+
+test('a countdown never shows zero while time is left', () => {
+  assert.equal(countdown(0.1), '0:01');
+  assert.equal(countdown(59.2), '1:00');
+  assert.equal(countdown(3723), '1:02:03');
+  assert.equal(countdown(-5), '0:00');
+});
+
+test('each state has its words', () => {
+  const at = changes => statusText(session(changes), NOW);
+  assert.equal(at({ protected_until_s: NOW + 245 }), '1 GPU · running, protected 4:05');
+  assert.equal(at({ protected_until_s: NOW }), '1 GPU · running, may be preempted');
+  assert.equal(at({ gpus: 2, gpu_type: 'H200', state: 'queued', position: 3 }), '2 × H200 · queued, place 3');
+  assert.match(at({ state: 'queued', estimate_s: NOW + 60 }), /^1 GPU · queued, starts about \d\d:\d\d$/);
+  assert.equal(at({ state: 'parked', held_cells: 1 }), '1 GPU · parked · 1 cell held');
+  assert.equal(at({ state: 'checkpointing' }), '1 GPU · saving');
+  assert.equal(at({ gpus: 0, protected_until_s: NOW + 9 }), 'CPU · running');
+  for (const state of ['starting', 'restoring', 'stopping', 'ended']) {
+    assert.equal(at({ state, gpus: 4 }), `4 GPUs · ${state}`);
+  }
+});
+
+test('only a protected running session ticks', () => {
+  assert.equal(ticks(session({ protected_until_s: NOW + 1 }), NOW), true);
+  assert.equal(ticks(session({ protected_until_s: NOW }), NOW), false);
+  assert.equal(ticks(session({ state: 'parked', protected_until_s: NOW + 1 }), NOW), false);
+});
+
+test('the tooltip names each variable that was not saved, the notification the first three', () => {
+  const lost = ['a', 'b', 'c', 'd'].map(name => ({ name, reason: 'an open file' }));
+  assert.match(detailText(session({ lost }), NOW), /Not saved: d \(an open file\)/);
+  assert.equal(lostText(session({ lost })), 'Not saved: a, b, c and 1 more.');
+  assert.equal(lostText(session()), '');
+});
+
+test('sizes have three figures and a decimal unit', () => {
+  assert.equal(size(12), '12 B');
+  assert.equal(size(1234), '1.23 kB');
+  assert.equal(size(25_600_000_000), '25.6 GB');
+});
+
+test('only actions that make sense are offered', () => {
+  const offered = changes =>
+    ['checkpoint', 'park', 'resume', 'restore'].filter(action => allows(session(changes), action));
+  const checkpoint = { id: 'c', at_s: NOW, size_bytes: 1, duration_s: 1 };
+  assert.deepEqual(offered({}), ['checkpoint', 'park']);
+  assert.deepEqual(offered({ checkpoint }), ['checkpoint', 'park', 'restore']);
+  assert.deepEqual(offered({ state: 'parked', checkpoint }), ['resume']);
+  assert.deepEqual(offered({ state: 'queued' }), []);
+});
