@@ -1,0 +1,32 @@
+"""Fixtures of the browser tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.lab import CHROMIUM, in_browser
+
+Look = Callable[[Callable[..., Any]], Any]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    missing = pytest.mark.skip(reason=f"no browser at {CHROMIUM}; set GPUFAIR_CHROMIUM")
+    # Where nothing may be left out, a missing browser fails each test by itself.
+    tolerant = os.environ.get("GPUFAIR_REQUIRE_ALL") != "1"
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            if tolerant and not Path(CHROMIUM).exists():
+                item.add_marker(missing)
+
+
+@pytest.fixture
+def ui(tmp_path: Path) -> Look:
+    """Runs a function of one page in a real browser; a failing one leaves a screenshot."""
+    return lambda look: in_browser(look, tmp_path / "failed.png")

@@ -1,0 +1,198 @@
+"""A real `jupyter lab` in a home of its own, and a real Chromium that looks at it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import nbformat
+from playwright.sync_api import Page, sync_playwright
+
+T = TypeVar("T")
+
+CHROMIUM = os.environ.get("GPUFAIR_CHROMIUM", "/usr/bin/chromium")
+# Debian's browser in a container: no sandbox of its own, no GPU, no calls home, little shared memory.
+CHROMIUM_ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+# 60 s: Lab answers in 4 s on an idle machine with two cores; a loaded one took 20.
+START_S = 60.0
+
+CURRENT_KERNEL = "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running server. ``root`` is the folder that its file browser shows."""
+
+    url: str
+    token: str
+    root: Path
+    log: Path
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """Call the server's API; the answer's JSON, None where there is none."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"token {self.token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, data=data, method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def write_notebook(self, name: str, kernel: str, cells: dict[str, str]) -> Path:
+        """A notebook with these code cells (id -> source)."""
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(source, id=cell_id) for cell_id, source in cells.items()],
+            metadata={"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}},
+        )
+        path = self.root / name
+        nbformat.write(notebook, path)
+        return path
+
+    def open(self, page: Page, name: str) -> str:
+        """Open a notebook, wait until its kernel is connected; the kernel's id."""
+        page.goto(f"{self.url}lab/tree/{name}?reset&token={self.token}")
+        page.wait_for_function(f"{CURRENT_KERNEL}?.connectionStatus === 'connected'", timeout=START_S * 1000)
+        kernel_id: str = page.evaluate(f"{CURRENT_KERNEL}.id")
+        return kernel_id
+
+
+def isolated_environment(home: Path) -> dict[str, str]:
+    """This environment, with every place where Jupyter or we keep something moved under ``home``."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "GPUFAIR", "XDG_"))}
+    places = {
+        "HOME": "",
+        "IPYTHONDIR": "ipython",
+        "JUPYTER_CONFIG_DIR": "jupyter/config",
+        "JUPYTER_DATA_DIR": "jupyter/data",
+        "JUPYTER_RUNTIME_DIR": "jupyter/runtime",
+        "JUPYTERLAB_SETTINGS_DIR": "lab/settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "lab/workspaces",
+        "XDG_CACHE_HOME": "xdg/cache",
+        "XDG_CONFIG_HOME": "xdg/config",
+        "XDG_DATA_HOME": "xdg/data",
+        "XDG_RUNTIME_DIR": "xdg/runtime",
+        "XDG_STATE_HOME": "xdg/state",
+    }
+    for name, place in places.items():
+        path = home / place
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        env[name] = str(path)
+    # A debugger's frozen-module warning in each kernel's log helps nobody here.
+    env["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
+    return env
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running_lab(home: Path, options: list[str] | None = None, environment: dict[str, str] | None = None) -> Iterator[Lab]:
+    """Start JupyterLab under ``home``, stop it and what it started on leaving."""
+    env = isolated_environment(home) | (environment or {})
+    root = home / "notebooks"
+    root.mkdir()
+    overrides = Path(env["JUPYTER_CONFIG_DIR"], "labconfig", "default_setting_overrides.json")
+    overrides.parent.mkdir(parents=True)
+    quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+    overrides.write_text(json.dumps(quiet), encoding="utf-8")
+
+    port, token, log = _free_port(), secrets.token_hex(16), home / "lab.log"
+    command = [
+        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"),
+        *("--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}"),
+        *("--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"),
+        *(options or []),
+    ]
+    lab = Lab(f"http://127.0.0.1:{port}/", token, root, log)
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, cwd=home, env=env, stdout=output, stderr=output, start_new_session=True)
+        try:
+            _wait_until_up(lab, server)
+            yield lab
+        finally:
+            _stop(server)
+
+
+def _wait_until_up(lab: Lab, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            lab.request("GET", "api/status")
+        except (urllib.error.URLError, ConnectionError):
+            if server.poll() is not None or time.monotonic() > deadline:
+                said = lab.log.read_text(errors="replace")[-4000:]
+                raise RuntimeError(f"jupyter lab did not come up; it said:\n{said}") from None
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        # 20 s: it shuts its kernels down one by one.
+        server.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def in_browser(look: Callable[[Page], T], screenshot_on_error: Path) -> T:
+    """Run ``look`` on a fresh page of a fresh Chromium, and hand back what it returns.
+
+    In a thread of its own: Playwright's plain API keeps an event loop running in its thread, and fixtures of
+    other tests could not close theirs.
+    """
+    answer: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with sync_playwright() as playwright:
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+                try:
+                    page = browser.new_page(viewport={"width": 1280, "height": 800})
+                    # 20 s: the slowest wait of these tests took 6 s on a loaded machine.
+                    page.set_default_timeout(20_000)
+                    try:
+                        answer.append(look(page))
+                    except BaseException:
+                        page.screenshot(path=screenshot_on_error)
+                        raise
+                finally:
+                    browser.close()
+        except BaseException as err:
+            errors.append(err)
+
+    thread = threading.Thread(target=run, name="browser")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return answer[0]

@@ -1,0 +1,216 @@
+"""The front end against a server that answers as the contract says: each state, each notice, recorded outputs."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import Look
+from tests.e2e.lab import Lab, running_lab
+
+ROOT = Path(__file__).parents[2]
+ITEM = ".jp-gpufair-status-button"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    chosen = "{'jupyter_gpufair': False, 'tests.e2e.fake_sessions': True}"
+    options = [f"--ServerApp.jpserver_extensions={chosen}"]
+    with running_lab(tmp_path_factory.mktemp("lab"), options, {"PYTHONPATH": str(ROOT)}) as lab:
+        yield lab
+
+
+def tell(lab: Lab, kernel_id: str, executions: list[dict[str, Any]] | None = None, **session: Any) -> None:
+    """Set what the server says of a kernel; the event goes out at once."""
+    body = {"session": session} | ({} if executions is None else {"executions": executions})
+    lab.request("PUT", f"gpufair/fake/{kernel_id}", body)
+
+
+def asked(lab: Lab, kernel_id: str) -> list[str]:
+    """Actions that the browser asked for, once there is one."""
+    deadline = time.monotonic() + 10
+    while True:
+        actions: list[str] = lab.request("GET", f"gpufair/fake/{kernel_id}")["actions"]
+        if actions or time.monotonic() > deadline:
+            return actions
+        time.sleep(0.05)
+
+
+def run(msg_id: str, cell_id: str, text: str, *, done: bool = True) -> dict[str, Any]:
+    """A recorded execution that printed ``text``."""
+    return {
+        "msg_id": msg_id,
+        "cell_id": cell_id,
+        "execution_count": 7 if done else None,
+        "state": "done" if done else "running",
+        "status": "ok" if done else None,
+        "started_s": time.time() - 2,
+        "ended_s": time.time() - 1 if done else None,
+        "outputs": [{"output_type": "stream", "name": "stdout", "text": text}],
+    }
+
+
+def test_an_ordinary_kernel_shows_nothing(lab: Lab, ui: Look) -> None:
+    """Who does not use the scheduler is not bothered by it."""
+    lab.write_notebook("plain.ipynb", "python3", {"a": "1"})
+
+    def look(page: Page) -> None:
+        lab.open(page, "plain.ipynb")
+        expect(page.locator(ITEM)).to_have_count(1)
+        expect(page.locator(ITEM)).to_be_hidden()
+
+    ui(look)
+
+
+def test_the_item_follows_the_session_through_its_states(lab: Lab, ui: Look) -> None:
+    """The words change with each event, without a reload."""
+    lab.write_notebook("states.ipynb", "python3", {"a": "1"})
+    now = time.time()
+    expected = {
+        "1 GPU · queued, place 2": {"state": "queued", "position": 2, "node": None},
+        "1 GPU · starting": {"state": "starting"},
+        "1 GPU · running, may be preempted": {"protected_until_s": now - 5},
+        "2 × H200 · running": {"gpus": 2, "gpu_type": "H200"},
+        "1 GPU · saving": {"state": "checkpointing"},
+        "1 GPU · parked · 3 cells held": {"state": "parked", "held_cells": 3, "node": None},
+        "1 GPU · restoring": {"state": "restoring"},
+        "CPU · running": {"gpus": 0},
+        "1 GPU · stopping": {"state": "stopping"},
+        "1 GPU · ended": {"state": "ended", "node": None},
+    }
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "states.ipynb")
+        for words, session in expected.items():
+            tell(lab, kernel_id, **session)
+            expect(page.locator(ITEM)).to_have_text(words)
+
+    ui(look)
+
+
+def test_the_protection_counts_down_by_itself(lab: Lab, ui: Look) -> None:
+    """No message comes while the clock runs, so the page must do it."""
+    lab.write_notebook("countdown.ipynb", "python3", {"a": "1"})
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "countdown.ipynb")
+        tell(lab, kernel_id, protected_until_s=time.time() + 5)
+        expect(page.locator(ITEM)).to_have_text(re.compile(r"protected 0:0[45]"))
+        expect(page.locator(ITEM)).to_have_text(re.compile(r"protected 0:02"))
+        expect(page.locator(ITEM)).to_have_text("1 GPU · running, may be preempted")
+        # A screen reader hears changes of state, not seconds.
+        expect(page.locator(".jp-gpufair-spoken")).to_have_text("1 GPU: running, may be preempted")
+
+    ui(look)
+
+
+def test_the_menu_works_from_the_keyboard(lab: Lab, ui: Look) -> None:
+    """What the mouse can do, the keyboard can; only actions that make sense are there."""
+    lab.write_notebook("menu.ipynb", "python3", {"a": "1"})
+
+    def look(page: Page) -> str:
+        kernel_id = lab.open(page, "menu.ipynb")
+        tell(lab, kernel_id)
+        page.locator(ITEM).focus()
+        page.keyboard.press("Enter")
+        items = page.locator(".jp-gpufair-menu .lm-Menu-item")
+        expect(items).to_have_text(["Save Session Now", "Park Session"])
+        page.keyboard.press("Escape")
+        expect(items).to_have_count(0)
+        expect(page.locator(ITEM)).to_be_focused()
+        page.keyboard.press("Enter")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(items).to_have_count(0)
+        return kernel_id
+
+    assert asked(lab, ui(look)) == ["park"]
+
+
+def test_a_restore_is_offered_once_and_done_on_request(lab: Lab, ui: Look) -> None:
+    """After a kernel's death one click brings the variables back."""
+    lab.write_notebook("restore.ipynb", "python3", {"a": "1"})
+    checkpoint = {"id": "c-1", "at_s": time.time() - 60, "size_bytes": 1000, "duration_s": 0.2}
+
+    def look(page: Page) -> str:
+        kernel_id = lab.open(page, "restore.ipynb")
+        tell(lab, kernel_id, checkpoint=checkpoint)
+        expect(page.locator(ITEM)).to_be_visible()
+        for _ in range(2):
+            tell(lab, kernel_id, checkpoint=checkpoint, restore_offered=True)
+        toast = page.locator(".Toastify__toast", has_text="The kernel died. Restore the state saved at")
+        expect(toast).to_have_count(1)
+        toast.get_by_role("button", name="Restore").click()
+        return kernel_id
+
+    assert asked(lab, ui(look)) == ["restore"]
+
+
+def test_preemption_and_return_are_told(lab: Lab, ui: Look) -> None:
+    """One learns why the GPUs went, and what did not come back."""
+    lab.write_notebook("move.ipynb", "python3", {"a": "1"})
+    lost = [{"name": "reader", "reason": "an open file"}]
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "move.ipynb")
+        tell(lab, kernel_id)
+        expect(page.locator(ITEM)).to_be_visible()
+        tell(lab, kernel_id, state="checkpointing")
+        tell(lab, kernel_id, state="parked", node=None, reason="bob waits and is under his share.")
+        toasts = page.locator(".Toastify__toast")
+        expect(toasts).to_contain_text(["bob waits and is under his share."])
+        tell(lab, kernel_id, state="restoring", node="node-b", lost=lost)
+        tell(lab, kernel_id, node="node-b", lost=lost)
+        expect(toasts).to_contain_text(["The session is back on node-b, with its variables. Not saved: reader."])
+
+    ui(look)
+
+
+def test_recorded_output_stands_under_its_cell_when_the_notebook_is_opened(lab: Lab, ui: Look) -> None:
+    """Output that came while no browser looked is not lost, and a cell that still runs goes on filling."""
+    cells = {"finished": "print('x')", "going": "print('y')", "untouched": "print('z')"}
+    lab.write_notebook("outputs.ipynb", "python3", cells)
+
+    def first(page: Page) -> str:
+        return lab.open(page, "outputs.ipynb")
+
+    kernel_id = ui(first)
+    record = [run("m-1", "finished", "old\n"), run("m-2", "finished", "new\n"), run("m-3", "going", "1\n", done=False)]
+    tell(lab, kernel_id, record)
+
+    def second(page: Page) -> None:
+        assert lab.open(page, "outputs.ipynb") == kernel_id
+        shown = page.locator(".jp-CodeCell")
+        expect(shown.nth(0).locator(".jp-OutputArea-output")).to_have_text("new\n")
+        expect(shown.nth(0).locator(".jp-InputPrompt")).to_have_text("[7]:")
+        expect(shown.nth(1).locator(".jp-OutputArea-output")).to_have_text("1\n")
+        tell(lab, kernel_id, [*record[:2], run("m-3", "going", "1\n2\n")])
+        expect(shown.nth(1).locator(".jp-OutputArea-output")).to_have_text("1\n2\n")
+        expect(shown.nth(2).locator(".jp-OutputArea-output")).to_have_count(0)
+
+    ui(second)
+
+
+def test_a_cell_that_runs_in_this_page_is_left_alone(lab: Lab, ui: Look) -> None:
+    """JupyterLab draws what it runs itself; the record must not draw it a second time."""
+    lab.write_notebook("live.ipynb", "python3", {"live": "import time\nprint('live')\ntime.sleep(2)\nprint('end')"})
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "live.ipynb")
+        tell(lab, kernel_id)
+        expect(page.locator(ITEM)).to_be_visible()
+        page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        output = page.locator(".jp-CodeCell .jp-OutputArea-output")
+        expect(output).to_have_text("live\n")
+        # The state changes while the cell runs, so the record is read.
+        tell(lab, kernel_id, [run("m-0", "live", "recorded\n")], state="checkpointing")
+        expect(page.locator(ITEM)).to_have_text("1 GPU · saving")
+        expect(output).to_have_text("live\nend\n")
+
+    ui(look)
