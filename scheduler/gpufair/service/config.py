@@ -1,0 +1,320 @@
+"""The service's configuration: ``gpufair.toml``, checked as a whole before anything starts.
+
+Looked up at ``--config``, ``$GPUFAIR_CONFIG``, ``$XDG_CONFIG_HOME/gpufair/gpufair.toml``, ``/etc/xdg/gpufair/gpufair.toml``;
+with none of them the defaults suit a laptop. An error names the file, the line, what was given and what is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpufair.core.model import Allocation, Kind, Policy
+from gpufair.core.units import DAY, HOUR, MINUTE, SECOND, AllocationPath, Millis
+from gpufair.service.budgets import Budgets, read_budgets
+from gpufair.service.durations import format_duration
+from gpufair.service.tables import NAME, ConfigError, Table, hint, shown
+from gpufair.service.toml_source import TomlSource, TomlSyntaxError
+
+MAX_CONFIG_BYTES = 1 << 20
+MAX_GPUS = 1024  # of one node; the largest machines sold have 72
+MAX_NODES = 4096
+UNTIL_IDLE = "until idle"
+VIRTUAL_GPUS = 2  # of a laptop without NVML
+_YEAR = Millis(365 * DAY)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """How the service runs. ``linger`` None: until no session is busy. ``database`` "": SQLite in the state folder."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0 = any free one
+    linger: Millis | None = Millis(15 * MINUTE)
+    agent_silence: Millis = Millis(30 * SECOND)  # a node is lost after that
+    snapshot_every: int = 1000  # events
+    database: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """A node that the local backend runs an agent for. ``gpus`` None: those that NVML finds."""
+
+    name: str
+    gpus: int | None
+    gpu_type: str = ""
+    pool: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    fallback_gpus: int = 0  # virtual ones where ``gpus`` is None and NVML finds none
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a kernelspec or ``--profile`` stands for. ``allocation`` "": the user's first open one."""
+
+    name: str
+    display_name: str
+    gpus: int
+    nodes: int = 1
+    gpu_type: str = ""
+    allocation: str = ""
+    min_runtime: Millis = Millis(0)
+    kind: Kind = Kind.SESSION
+    grace: Millis | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All options. ``users`` empty: anybody the operator names. ``source`` None: no file was found."""
+
+    service: ServiceOptions = ServiceOptions()
+    policy: Policy = field(default_factory=Policy)
+    nodes: tuple[NodeConfig, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    users: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    budgets: Budgets = field(default_factory=lambda: Budgets((Allocation(AllocationPath("default")),)))
+    budgets_file: Path | None = None
+    source: Path | None = None
+
+
+DEFAULT_NODES = (NodeConfig("local", None, fallback_gpus=VIRTUAL_GPUS), NodeConfig("cpu", 0))
+DEFAULT_PROFILES = (
+    Profile("1gpu", "Python 3 (1 GPU)", gpus=1, min_runtime=HOUR),
+    Profile("cpu", "Python 3 (CPU)", gpus=0),
+)
+
+
+def find_config(explicit: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The configuration file to read; None: there is none, the defaults hold.
+
+    Raises:
+        ConfigError: One was named (``--config`` or ``$GPUFAIR_CONFIG``) and isn't there.
+    """
+    for how, named in (("--config", explicit), ("$GPUFAIR_CONFIG", environ.get("GPUFAIR_CONFIG"))):
+        if named is not None and str(named):
+            path = Path(named).expanduser().absolute()
+            if not path.is_file():
+                raise ConfigError(f"{how} names this file but there is no such file", str(path), None)
+            return path
+    home = environ.get("XDG_CONFIG_HOME", "")
+    base = Path(home) if Path(home).is_absolute() else Path.home() / ".config"
+    for folder in (base, Path("/etc/xdg")):
+        path = folder / "gpufair" / "gpufair.toml"
+        if path.is_file():
+            return path
+    return None
+
+
+def load_config(path: Path | None) -> Config:
+    """The configuration in ``path`` and the budgets file that it names; the defaults for None.
+
+    Raises:
+        ConfigError: Something in it is not valid, or it can't be read.
+        gpufair.core.errors.BudgetError: The budgets file is not valid.
+    """
+    if path is None:
+        return Config(nodes=DEFAULT_NODES, profiles=DEFAULT_PROFILES)
+    config = parse_config(read_limited(path, MAX_CONFIG_BYTES), str(path))
+    if config.budgets_file is not None:
+        # Relative to the configuration, not to where somebody happened to stand.
+        budgets_file = (path.parent / config.budgets_file).absolute()
+        budgets = read_budgets(budgets_file, config.users)
+        config = replace(config, budgets=budgets, budgets_file=budgets_file)
+    _check_allocations(config, str(path))
+    return replace(config, source=path)
+
+
+def read_limited(path: Path, limit: int) -> str:
+    """The text of ``path``.
+
+    Raises:
+        ConfigError: It can't be read, is larger than ``limit`` bytes, or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as err:
+        raise ConfigError(f"cannot be read: {err.strerror or err}", str(path), None) from err
+    if len(data) > limit:
+        raise ConfigError(f"is larger than {limit:,} bytes", str(path), None)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as err:
+        raise ConfigError("is not UTF-8 text", str(path), data[: err.start].count(b"\n") + 1) from err
+
+
+def parse_config(text: str, file: str) -> Config:
+    """The configuration in ``text``. The budgets file is named but not read.
+
+    Raises:
+        ConfigError: Something in it is not valid; ``file`` is what the error calls it.
+    """
+    try:
+        source = TomlSource(text)
+    except TomlSyntaxError as err:
+        raise ConfigError(f"is not valid TOML: {err}", file, err.line) from err
+    root = Table(source, file, (), source.data)
+    policy = _policy(root.table("policy"), root.table("grace"))
+    nodes = tuple(_node(table) for table in root.tables("node"))
+    profiles = tuple(_profile(table, policy) for table in root.tables("profile"))
+    _refuse_repeats(root, "node", [node.name for node in nodes])
+    _refuse_repeats(root, "profile", [profile.name for profile in profiles])
+    if len(nodes) > MAX_NODES:
+        root.fail(f"{len(nodes)} nodes are configured; at most {MAX_NODES} are allowed", "node")
+    budgets_file = Path(root.text("budgets", "", longest=4096)) if root.has("budgets") else None
+    if budgets_file == Path():
+        root.fail('budgets has to name a file, like "budgets.toml"', "budgets")
+    config = Config(
+        service=_service(root.table("service")),
+        policy=policy,
+        nodes=nodes or DEFAULT_NODES,
+        profiles=profiles or DEFAULT_PROFILES,
+        users=_users(root, "users"),
+        operators=_users(root, "operators"),
+        budgets_file=budgets_file,
+    )
+    root.finish()
+    return config
+
+
+def _service(table: Table) -> ServiceOptions:
+    default = ServiceOptions()
+    linger = default.linger
+    if table.raw("linger") == UNTIL_IDLE:
+        linger = None
+    elif table.has("linger"):
+        if not isinstance(table.raw("linger"), str):
+            table.fail(
+                f'linger = {shown(table.raw("linger"))}: expected a duration like 15m, or "{UNTIL_IDLE}"', "linger"
+            )
+        linger = table.duration("linger", Millis(0), Millis(0), _YEAR)
+    options = ServiceOptions(
+        host=table.text("host", default.host),
+        port=table.integer("port", default.port, 0, 65535),
+        linger=linger,
+        agent_silence=table.duration("agent_silence", default.agent_silence, SECOND, HOUR),
+        snapshot_every=table.integer("snapshot_every", default.snapshot_every, 1, 1_000_000),
+        database=table.text("database", default.database, longest=2048),
+    )
+    if not options.host:
+        table.fail('host is empty; use "127.0.0.1" for this machine only', "host")
+    table.finish()
+    return options
+
+
+def _policy(table: Table, grace: Table) -> Policy:
+    default = Policy()
+    policy = Policy(
+        window=table.duration("window", default.window, MINUTE, _YEAR),
+        max_min_runtime=table.duration("max_min_runtime", default.max_min_runtime, SECOND, Millis(30 * DAY)),
+        hysteresis=table.number("hysteresis", default.hysteresis, 0.0, 0.99),
+        grid=table.duration("grid", default.grid, SECOND, HOUR),
+        grace_session=grace.duration("session", default.grace_session, SECOND, HOUR),
+        grace_batch=grace.duration("batch", default.grace_batch, SECOND, HOUR),
+        commitment=table.boolean("commitment", default.commitment),
+        banking=table.number("banking", default.banking, 0.0, 1.0),
+    )
+    if policy.banking != 1.0:
+        table.fail(
+            f"banking = {policy.banking:g}: the demand-aware metric is not there yet; only 1.0 is allowed", "banking"
+        )
+    if policy.max_min_runtime > policy.window:
+        table.fail(
+            f"max_min_runtime ({format_duration(policy.max_min_runtime)}) is longer than "
+            f"window ({format_duration(policy.window)}); make the window longer or the cap shorter",
+            "max_min_runtime" if table.has("max_min_runtime") else "window",
+        )
+    table.finish()
+    grace.finish()
+    return policy
+
+
+def _node(table: Table) -> NodeConfig:
+    name = table.ident("name")
+    gpus: int | None
+    if table.raw("gpus") == "auto":
+        gpus = None
+    elif isinstance(table.raw("gpus"), str):
+        table.fail(
+            f'gpus = {shown(table.raw("gpus"))}: expected an integer (virtual GPUs) or "auto" (found by NVML)', "gpus"
+        )
+    else:
+        gpus = table.integer("gpus", 0, 0, MAX_GPUS)
+    labels = table.raw("labels", {})
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        table.fail('labels has to be a table of strings, like {rack = "r1"}', "labels")
+    node = NodeConfig(
+        name=name,
+        gpus=gpus,
+        gpu_type=table.text("gpu_type", ""),
+        pool=table.ident("pool", "default"),
+        labels=dict(labels),
+    )
+    table.finish()
+    return node
+
+
+def _profile(table: Table, policy: Policy) -> Profile:
+    name = table.ident("name")
+    gpus = table.integer("gpus", 1, 0, MAX_GPUS)
+    min_runtime = table.duration("min_runtime", Millis(0), Millis(0), _YEAR)
+    if min_runtime > policy.max_min_runtime:
+        cap = format_duration(policy.max_min_runtime)
+        table.fail(
+            f"min_runtime of {format_duration(min_runtime)} is above max_min_runtime ({cap}); ask for at most {cap}",
+            "min_runtime",
+        )
+    profile = Profile(
+        name=name,
+        display_name=table.text("display_name", "") or name,
+        gpus=gpus,
+        nodes=table.integer("nodes", 1, 1, MAX_NODES),
+        gpu_type=table.text("gpu_type", ""),
+        allocation=table.text("allocation", "", longest=512),
+        min_runtime=min_runtime,
+        kind=Kind(table.choice("kind", Kind.SESSION.value, [kind.value for kind in Kind])),
+        grace=table.duration("grace", SECOND, SECOND, HOUR) if table.has("grace") else None,
+        priority=table.integer("priority", 0, -1000, 1000),
+    )
+    table.finish()
+    return profile
+
+
+def _users(root: Table, key: str) -> tuple[str, ...]:
+    users = root.strings(key)
+    for at, user in enumerate(users):
+        if NAME.fullmatch(user) is None or user in users[:at]:
+            why = (
+                "is there twice"
+                if user in users[:at]
+                else "is no user name (letters, digits, '.', '_', '-', at most 64)"
+            )
+            root.fail(f"{key}: {shown(user)} {why}", key)
+    return users
+
+
+def _refuse_repeats(root: Table, key: str, names: list[str]) -> None:
+    for at, (table, name) in enumerate(zip(root.tables(key), names, strict=True)):
+        if name in names[:at]:
+            table.fail(f"there is already a [[{key}]] named {name!r}; give this one another name", "name")
+
+
+def _check_allocations(config: Config, file: str) -> None:
+    """A profile that names an allocation which isn't there would fail at each use: say so now."""
+    leaves = config.budgets.leaves
+    named = [profile for profile in config.profiles if profile.allocation and profile.allocation not in leaves]
+    if not named:
+        return
+    source = TomlSource(read_limited(Path(file), MAX_CONFIG_BYTES))
+    at = [str(table.get("name")) for table in source.data.get("profile", [])].index(named[0].name)
+    known = ", ".join(leaves)
+    raise ConfigError(
+        f"allocation = {shown(named[0].allocation)} of profile {named[0].name!r} is not a leaf of the budget tree"
+        f"{hint(named[0].allocation, leaves)}; leaves are {known}",
+        file,
+        source.line(("profile", at, "allocation")),
+    )

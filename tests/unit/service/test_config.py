@@ -1,0 +1,228 @@
+"""A wrong configuration is refused with its file, its line, what was given and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpufair.core.model import Kind, Policy
+from gpufair.core.units import DAY, HOUR, MINUTE, SECOND, Millis
+from gpufair.service.config import Config, ConfigError, find_config, load_config, parse_config
+from gpufair.service.durations import format_duration, parse_duration
+from gpufair.service.toml_source import TomlSource
+
+GOOD = """\
+users = ["ada", "bo"]
+operators = ["root-op"]
+
+[service]
+host = "127.0.0.1"
+port = 8899
+linger = "until idle"  # a comment with = and [brackets]
+snapshot_every = 5
+
+[policy]
+window = "7d"
+max_min_runtime = "8h"
+hysteresis = 0.05
+grid = "10s"
+
+[grace]
+session = "90s"
+batch = "15s"
+
+[[node]]
+name = "alpha"
+gpus = 4
+gpu_type = "a100"
+labels = { rack = "r1" }
+
+[[node]]
+name = "beta"
+gpus = "auto"
+pool = "second"
+
+[[profile]]
+name = "debug"
+display_name = "Debug (1 GPU)"
+gpus = 1
+min_runtime = "15m"
+grace = "5s"
+priority = 10
+
+[[profile]]
+name = "train"
+gpus = 8
+nodes = 2
+kind = "batch"
+"""
+
+
+def test_a_full_file_is_read() -> None:
+    """Every section arrives where it belongs."""
+    config = parse_config(GOOD, "gpufair.toml")
+    assert config.users == ("ada", "bo")
+    assert config.operators == ("root-op",)
+    assert config.service.linger is None
+    assert (config.service.port, config.service.snapshot_every) == (8899, 5)
+    assert config.policy == Policy(
+        window=Millis(7 * DAY),
+        max_min_runtime=Millis(8 * HOUR),
+        hysteresis=0.05,
+        grid=Millis(10 * SECOND),
+        grace_session=Millis(90 * SECOND),
+        grace_batch=Millis(15 * SECOND),
+    )
+    alpha, beta = config.nodes
+    assert (alpha.gpus, alpha.gpu_type, alpha.labels) == (4, "a100", {"rack": "r1"})
+    assert (beta.gpus, beta.pool) == (None, "second")
+    debug, train = config.profiles
+    assert (debug.min_runtime, debug.grace, debug.priority) == (15 * MINUTE, 5 * SECOND, 10)
+    assert (train.kind, train.nodes, train.display_name) == (Kind.BATCH, 2, "train")
+
+
+def test_without_a_file_a_laptop_works() -> None:
+    """One GPU node, one CPU node, one leaf, two profiles."""
+    config = load_config(None)
+    assert [(node.name, node.gpus, node.fallback_gpus) for node in config.nodes] == [("local", None, 2), ("cpu", 0, 0)]
+    assert config.budgets.leaves == ("default",)
+    assert [(profile.name, profile.gpus, profile.min_runtime) for profile in config.profiles] == [
+        ("1gpu", 1, HOUR),
+        ("cpu", 0, 0),
+    ]
+
+
+BAD = [
+    ("[policy]\nwindw = '7d'", 2, ["windw", "did you mean 'window'"]),
+    ("[policy]\nwindow = 7", 2, ["7", "no unit", '"7s"']),
+    ("[policy]\nwindow = '7'", 2, ["no unit"]),
+    ("[policy]\n\nwindow = '7 weeks'", 3, ["7 weeks", "7d"]),
+    ("[policy]\nwindow = '0s'", 2, ["out of range", "365d"]),
+    ("[policy]\nhysteresis = 1.5", 2, ["1.5", "0 to 0.99"]),
+    ("[policy]\nhysteresis = nan", 2, ["out of range"]),
+    ("[policy]\nbanking = 0.25", 2, ["banking", "only 1.0"]),
+    ("[policy]\nwindow = '1h'\nmax_min_runtime = '2h'", 3, ["longer than"]),
+    ("[policy]\ncommitment = 1", 2, ["true or false"]),
+    ("[service]\nport = 70000", 2, ["70000", "0 to 65535"]),
+    ("[service]\nport = '80'", 2, ['"80"', "integer"]),
+    ("[service]\nlinger = 15", 2, ["until idle"]),
+    ("[service]\nlinger = 'forever'", 2, ["forever"]),
+    ("[service]\nhost = ''", 2, ["127.0.0.1"]),
+    ("[grace]\nsession = '2m'\nsesion = '2m'", 3, ["sesion", "did you mean 'session'"]),
+    ("# x\n[[node]]\nname = 'a'\ngpus = 'many'", 4, ["many", '"auto"']),
+    ("[[node]]\nname = 'a'\ngpus = -1", 3, ["-1", "0 to 1024"]),
+    ("[[node]]\nname = 'a'\n[[node]]\nname = 'a'", 4, ["already", "'a'"]),
+    ("[[node]]\ngpus = 1", 1, ["has no name"]),
+    ("[[node]]\nname = '../x'", 2, ["../x", "letters"]),
+    ("[[node]]\nname = 'a'\nlabels = {x = 1}", 3, ["table of strings"]),
+    ("[node]\nname = 'a'", 1, ["[[node]]"]),
+    ("[[profile]]\nname = 'p'\nmin_runtime = '9h'", 3, ["9h", "8h"]),
+    ("[[profile]]\nname = 'p'\nkind = 'sesion'", 3, ["session, batch", "did you mean 'session'"]),
+    (
+        '[service]\ndatabase = """\n[x]\ny = 1\n"""\n[[profile]]\nname = "p"\ngpu = 1',
+        2,
+        ["database", "control characters"],
+    ),
+    ('budgets = "b.toml"\nusers = [ # ]\n "a", # x = 1\n]\n[[profile]]\nname = "p"\ngpu = 1', 7, ["unknown key 'gpu'"]),
+    ('[[profile]]\nname = "p"\ndisplay_name = "a]b # c"\ngpu = 1', 4, ["'gpu'", "did you mean 'gpus'"]),
+    ("users = ['ada', 'ada']", 1, ["twice"]),
+    ("users = 'ada'", 1, ["list of strings"]),
+    ("x = 1", 1, ["unknown key 'x'"]),
+    ("[policy]\nwindow = ", 2, ["not valid TOML"]),
+    ("[policy\n", 1, ["not valid TOML"]),
+    ("budgets = ''", 1, ["budgets.toml"]),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "words"), BAD)
+def test_a_bad_file_names_line_and_remedy(text: str, line: int, words: list[str]) -> None:
+    """Whoever reads the error can mend the file without the manual."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "conf.toml")
+    sentence = str(caught.value)
+    assert sentence.startswith(f"conf.toml, line {line}: "), sentence
+    for word in words:
+        assert word in sentence
+
+
+def test_the_budgets_file_is_beside_the_config(tmp_path: Path) -> None:
+    """Where the command was run from does not matter."""
+    (tmp_path / "b.toml").write_text("[[allocation]]\npath = 'team/a'\n")
+    (tmp_path / "gpufair.toml").write_text("budgets = 'b.toml'\n[[profile]]\nname = 'x'\nallocation = 'team/b'\n")
+    with pytest.raises(ConfigError, match=r"line 4: .*team/b.*did you mean 'team/a'"):
+        load_config(tmp_path / "gpufair.toml")
+    (tmp_path / "gpufair.toml").write_text("budgets = 'b.toml'\n")
+    config = load_config(tmp_path / "gpufair.toml")
+    assert config.budgets.leaves == ("team/a",)
+    assert config.budgets_file == tmp_path / "b.toml"
+
+
+def test_places_are_searched_in_order(tmp_path: Path) -> None:
+    """--config, then the variable, then XDG; a named file that isn't there is an error, not a default."""
+    named, home = tmp_path / "named.toml", tmp_path / "xdg"
+    (home / "gpufair").mkdir(parents=True)
+    xdg = home / "gpufair" / "gpufair.toml"
+    named.touch()
+    xdg.touch()
+    assert find_config(named, {"GPUFAIR_CONFIG": str(xdg)}) == named
+    assert find_config(None, {"GPUFAIR_CONFIG": str(named), "XDG_CONFIG_HOME": str(home)}) == named
+    assert find_config(None, {"XDG_CONFIG_HOME": str(home)}) == xdg
+    with pytest.raises(ConfigError, match="no such file"):
+        find_config(tmp_path / "absent.toml", {})
+
+
+def test_a_huge_or_binary_file_is_refused(tmp_path: Path) -> None:
+    """A wrong path given by mistake must not fill memory."""
+    (tmp_path / "big.toml").write_bytes(b"#" * (2 << 20))
+    with pytest.raises(ConfigError, match="larger than"):
+        load_config(tmp_path / "big.toml")
+    (tmp_path / "bin.toml").write_bytes(b"a = 1\n\xff\xfe")
+    with pytest.raises(ConfigError, match=r"line 2: is not UTF-8"):
+        load_config(tmp_path / "bin.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("30s", 30_000),
+        ("15m", 900_000),
+        ("8h", 28_800_000),
+        ("7d", 604_800_000),
+        ("1.5s", 1500),
+        (" 2 m ", 120_000),
+        ("250ms", 250),
+    ],
+)
+def test_durations(text: str, span: int) -> None:
+    """Units people use, exact."""
+    assert parse_duration(text) == span
+    assert parse_duration(format_duration(parse_duration(text))) == span
+
+
+@pytest.mark.parametrize(
+    "value", [5, 5.5, "5", "", "s", "-5s", "1e3s", "5 years", True, None, [], "9" * 400 + "s", "0.0001ms"]
+)
+def test_what_is_no_duration_is_refused(value: object) -> None:
+    """A plain number most of all: 15 what?"""
+    with pytest.raises(ValueError, match="30s, 15m, 8h or 7d"):
+        parse_duration(value)
+
+
+def test_lines_are_found_whatever_the_style() -> None:
+    """Quoted keys, dotted keys, multi-line strings and arrays don't lead the locator astray."""
+    source = TomlSource(
+        'a.b = 1\n"c d" = """\n[not]\nx = 1\n"""\narr = [\n 1, # ]\n 2,\n]\n[t."u v"]\nk = \'#\'\n[[t.w]]\n[[t.w]]\nz = {y = 1}\n[t.w.deep]\nq = 1\n'
+    )
+    assert source.line(("a", "b")) == 1
+    assert source.line(("c d",)) == 2
+    assert source.line(("arr",)) == 6
+    assert source.line(("t", "u v", "k")) == 11
+    assert source.line(("t", "w", 1, "z")) == 14
+    assert source.line(("t", "w", 1, "z", "y")) == 14
+    assert source.line(("t", "w", 1, "deep", "q")) == 16
+
+
+def test_default_config_is_valid_without_nodes() -> None:
+    """The bare dataclass is what tests build on."""
+    assert Config().budgets.leaves == ("default",)
