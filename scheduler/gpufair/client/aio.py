@@ -1,0 +1,227 @@
+"""The service, called from an event loop that it never blocks. What each method means is said at its builder in ``gpufair.client.calls``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from gpufair.client import calls
+from gpufair.client.calls import API, Call
+from gpufair.client.endpoint import Endpoint
+from gpufair.client.errors import ClientError, Unavailable
+from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
+from gpufair.client.follow import Event, Follower, refusal, stream_timeout
+from gpufair.client.types import (
+    Budgets,
+    CheckpointView,
+    Connection,
+    Explanation,
+    NodeView,
+    Profile,
+    Queue,
+    Status,
+    Workload,
+)
+
+Result = TypeVar("Result")
+
+
+class AsyncClient:
+    """``Client`` for event loops, with the same methods. Use it as a context manager, or ``close`` it.
+
+    Nothing is sent before the first call. All methods raise ``Unavailable`` when the service cannot be reached,
+    ``Refused`` (``NotFound``, ``Unauthorized``) when it says no, ``ServiceError`` when it fails.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
+        patience: Patience = Patience(),  # noqa: B008  # frozen
+        transport: httpx.AsyncBaseTransport | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._where = source(endpoint, url, token, state_dir, environ)
+        self._patience, self._transport = patience, transport
+        self._http: tuple[tuple[bool, bool], httpx.AsyncClient] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http[1].aclose()
+            self._http = None
+
+    async def endpoint(self) -> Endpoint:
+        """The endpoint in use."""
+        return await self._endpoint()
+
+    async def send(self, call: Call[Result]) -> Result:
+        """Send ``call``, again where that is safe, and read the answer."""
+        tries = Tries(call, self._patience, self._where)
+        while True:
+            endpoint = None
+            try:
+                endpoint = await self._endpoint()
+                method, url, given = arguments(endpoint, call, self._patience.timeout_s)
+                answer = await (await self._client(endpoint)).request(method, url, **given)  # type: ignore[arg-type]
+            except (httpx.TransportError, Unavailable) as err:
+                pause: float | None = tries.after_error(err, endpoint)
+            else:
+                pause = tries.after_answer(answer)
+                if pause is None:
+                    return result(call, answer)
+            await asyncio.sleep(pause or 0.0)
+
+    async def events(self, *, holder: bool = False) -> AsyncGenerator[Event, None]:
+        """Workloads as they change, for ever: a broken stream is announced (``Disconnected``) and opened again.
+
+        ``holder``: keep an embedded service alive while connected. Close it with ``aclose`` (``contextlib.aclosing``).
+        Raises: Refused: The service says no to this token.
+        """
+        follower = Follower(self._where)
+        while True:
+            endpoint = err = None
+            try:
+                endpoint = await self._endpoint()
+                client = await self._client(endpoint)
+                async with client.stream(
+                    "GET",
+                    f"{endpoint.url}{API}/events",
+                    params={"holder": str(int(holder))},
+                    headers=headers(endpoint, {"Accept": "text/event-stream"}),
+                    timeout=stream_timeout(),
+                ) as answer:
+                    if answer.status_code != 200:
+                        raise refusal(answer, await answer.aread())
+                    for event in follower.opened():
+                        yield event
+                    async for chunk in answer.aiter_bytes():
+                        for event in follower.received(chunk):
+                            yield event
+            except (httpx.HTTPError, ClientError) as caught:
+                err = caught
+            lost = follower.lost(err, endpoint)
+            yield lost
+            await asyncio.sleep(lost.retry_in_s)
+
+    async def _endpoint(self) -> Endpoint:
+        # Looking is reading a file, perhaps on a slow home folder.
+        known = self._where.known
+        return known if known is not None else await asyncio.to_thread(self._where.get)
+
+    async def _client(self, endpoint: Endpoint) -> httpx.AsyncClient:
+        # A proxy from the environment must not be asked for loopback, and plain http needs no certificates loaded.
+        kind = (not endpoint.loopback, endpoint.url.startswith("https:"))
+        if self._http is None or self._http[0] != kind:
+            await self.close()
+            self._http = (kind, httpx.AsyncClient(trust_env=kind[0], verify=kind[1], transport=self._transport))
+        return self._http[1]
+
+    async def status(self) -> Status:
+        """See ``calls.status``."""
+        return await self.send(calls.status())
+
+    async def submit(self, launch: Mapping[str, Any], **spec: Any) -> Workload:
+        """See ``calls.submit``."""
+        return await self.send(calls.submit(launch, **spec))
+
+    async def workloads(self, state: str | None = None, user: str | None = None) -> tuple[Workload, ...]:
+        """See ``calls.workloads``."""
+        return await self.send(calls.workloads(state, user))
+
+    async def workload(self, workload_id: str) -> Workload:
+        """See ``calls.workload``."""
+        return await self.send(calls.workload(workload_id))
+
+    async def stop(self, workload_id: str) -> Workload | None:
+        """See ``calls.stop``."""
+        return await self.send(calls.stop(workload_id))
+
+    async def checkpoint(self, workload_id: str) -> Workload:
+        """Save it and let it go on."""
+        return await self.send(calls.act(workload_id, "checkpoint"))
+
+    async def park(self, workload_id: str) -> Workload:
+        """Save it and give its GPUs back."""
+        return await self.send(calls.act(workload_id, "park"))
+
+    async def resume(self, workload_id: str, *, from_checkpoint: bool = True) -> Workload:
+        """See ``calls.resume``."""
+        return await self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint))
+
+    async def restart(self, workload_id: str) -> Workload:
+        """Start its kernel anew on the same GPUs, without its variables."""
+        return await self.send(calls.act(workload_id, "restart"))
+
+    async def restore(self, workload_id: str) -> Workload:
+        """Load its last checkpoint into the live kernel."""
+        return await self.send(calls.act(workload_id, "restore"))
+
+    async def interrupt(self, workload_id: str) -> Workload:
+        """Interrupt the running cell."""
+        return await self.send(calls.act(workload_id, "interrupt"))
+
+    async def why(self, workload_id: str) -> Explanation:
+        """See ``calls.why``."""
+        return await self.send(calls.why(workload_id))
+
+    async def connection(self, workload_id: str) -> Connection:
+        """See ``calls.connection``."""
+        return await self.send(calls.connection(workload_id))
+
+    async def outputs(self, workload_id: str) -> list[dict[str, Any]]:
+        """See ``calls.outputs``."""
+        return await self.send(calls.outputs(workload_id))
+
+    async def checkpoints(self, workload_id: str) -> tuple[CheckpointView, ...]:
+        """See ``calls.checkpoints``."""
+        return await self.send(calls.checkpoints(workload_id))
+
+    async def queue(self) -> Queue:
+        """See ``calls.queue``."""
+        return await self.send(calls.queue())
+
+    async def budgets(self) -> Budgets:
+        """See ``calls.budgets``."""
+        return await self.send(calls.budgets())
+
+    async def apply_budgets(self, toml: bytes) -> Budgets:
+        """See ``calls.apply_budgets``."""
+        return await self.send(calls.apply_budgets(toml))
+
+    async def nodes(self) -> tuple[NodeView, ...]:
+        """See ``calls.nodes``."""
+        return await self.send(calls.nodes())
+
+    async def cordon(self, node: str) -> NodeView:
+        """Let nothing new start there."""
+        return await self.send(calls.cordon(node))
+
+    async def uncordon(self, node: str) -> NodeView:
+        """Let it take workloads again."""
+        return await self.send(calls.cordon(node, on=False))
+
+    async def profiles(self) -> tuple[Profile, ...]:
+        """See ``calls.profiles``."""
+        return await self.send(calls.profiles())
+
+    async def conservation(self) -> dict[str, Any]:
+        """See ``calls.conservation``."""
+        return await self.send(calls.conservation())
+
+    async def timeline(self) -> list[dict[str, Any]]:
+        """See ``calls.timeline``."""
+        return await self.send(calls.timeline())

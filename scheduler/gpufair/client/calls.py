@@ -1,0 +1,208 @@
+"""Every request that the service understands, built once; ``Client`` and ``AsyncClient`` only send them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from gpufair.client.errors import BadAnswer
+from gpufair.client.types import (
+    Budgets,
+    CheckpointView,
+    Connection,
+    Explanation,
+    NodeView,
+    Profile,
+    Queue,
+    Status,
+    Workload,
+    read,
+    read_list,
+)
+
+API = "/api/v1"
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Result]):
+    """One request and how to read its answer.
+
+    ``repeatable``: sending it twice does no more than sending it once, so a lost answer may be asked for again.
+    """
+
+    method: str
+    path: str
+    parse: Callable[[Any], Result]
+    params: Mapping[str, str] = field(default_factory=dict)
+    json: object = None
+    content: bytes | None = None
+    content_type: str | None = None
+    repeatable: bool = True
+
+    @property
+    def asked(self) -> str:
+        """For error texts."""
+        return f"{self.method} {self.path}"
+
+
+def status() -> Call[Status]:
+    """The service about itself."""
+    return Call("GET", f"{API}/status", lambda data: read(Status, data))
+
+
+def submit(
+    launch: Mapping[str, Any],
+    *,
+    id: str | None = None,  # noqa: A002  # the wire's own word
+    profile: str | None = None,
+    allocation: str | None = None,
+    gpus: int | None = None,
+    nodes: int | None = None,
+    gpu_type: str | None = None,
+    min_runtime_s: float | None = None,
+    kind: str | None = None,
+    name: str | None = None,
+    priority: int | None = None,
+    resumable: bool | None = None,
+    user: str | None = None,
+    **more: object,
+) -> Call[Workload]:
+    """Ask for a workload. ``None`` leaves a field to the profile or the service's default.
+
+    With an ``id`` a repeated submission is the same submission, so only then a lost answer is retried.
+    ``more``: further fields of the submission that the service knows (``notebook``, ``kernel_name``).
+    """
+    given: dict[str, Any] = {
+        "id": id,
+        "profile": profile,
+        "allocation": allocation,
+        "gpus": gpus,
+        "nodes": nodes,
+        "gpu_type": gpu_type,
+        "min_runtime_s": min_runtime_s,
+        "kind": kind,
+        "name": name,
+        "priority": priority,
+        "resumable": resumable,
+        "user": user,
+        **more,
+    }
+    body = {key: value for key, value in given.items() if value is not None} | {"launch": dict(launch)}
+    return Call("POST", f"{API}/workloads", _workload, json=body, repeatable=id is not None)
+
+
+def workloads(state: str | None = None, user: str | None = None) -> Call[tuple[Workload, ...]]:
+    """Workloads, all or those in ``state`` and of ``user``."""
+    params = {key: value for key, value in (("state", state), ("user", user)) if value is not None}
+    return Call("GET", f"{API}/workloads", lambda data: read_list(Workload, data, "workloads"), params)
+
+
+def workload(workload_id: str) -> Call[Workload]:
+    """One workload."""
+    return Call("GET", _of(workload_id), _workload)
+
+
+def stop(workload_id: str) -> Call[Workload | None]:
+    """End it, without a checkpoint. The answer may be empty."""
+    return Call("DELETE", _of(workload_id), lambda data: None if data is None else _workload(data))
+
+
+def act(workload_id: str, verb: str, body: Mapping[str, Any] | None = None) -> Call[Workload]:
+    """``checkpoint``, ``park``, ``restart``, ``restore`` or ``interrupt``: each does something anew when repeated."""
+    return Call("POST", f"{_of(workload_id)}/{verb}", _workload, json=dict(body or {}), repeatable=False)
+
+
+def resume(workload_id: str, *, from_checkpoint: bool = True) -> Call[Workload]:
+    """Queue a parked session again; ``from_checkpoint`` False starts it from nothing."""
+    return act(workload_id, "resume", {"from_checkpoint": from_checkpoint})
+
+
+def why(workload_id: str) -> Call[Explanation]:
+    """Why it is where it is."""
+    return Call("GET", f"{_of(workload_id)}/why", lambda data: read(Explanation, data))
+
+
+def connection(workload_id: str) -> Call[Connection]:
+    """How to reach its kernel; only for its owner."""
+    return Call("GET", f"{_of(workload_id)}/connection", lambda data: read(Connection, data))
+
+
+def outputs(workload_id: str) -> Call[list[dict[str, Any]]]:
+    """Its recorded executions with their outputs, oldest first."""
+    return Call("GET", f"{_of(workload_id)}/outputs", lambda data: _objects(data, "executions"))
+
+
+def checkpoints(workload_id: str) -> Call[tuple[CheckpointView, ...]]:
+    """Its checkpoints, newest first."""
+    return Call("GET", f"{_of(workload_id)}/checkpoints", lambda data: read_list(CheckpointView, data, "checkpoints"))
+
+
+def queue() -> Call[Queue]:
+    """The queue, in the order of service."""
+    return Call("GET", f"{API}/queue", lambda data: read(Queue, data))
+
+
+def budgets() -> Call[Budgets]:
+    """The budget tree with what is charged."""
+    return Call("GET", f"{API}/budgets", lambda data: read(Budgets, data))
+
+
+def apply_budgets(toml: bytes) -> Call[Budgets]:
+    """Replace the whole budget tree by this file."""
+    return Call(
+        "PUT",
+        f"{API}/budgets",
+        lambda data: read(Budgets, data),
+        content=toml,
+        content_type="application/toml",
+    )
+
+
+def nodes() -> Call[tuple[NodeView, ...]]:
+    """The machines."""
+    return Call("GET", f"{API}/nodes", lambda data: read_list(NodeView, data, "nodes"))
+
+
+def cordon(node: str, *, on: bool = True) -> Call[NodeView]:
+    """Let nothing new start on ``node``, or (``on`` False) let it."""
+    verb = "cordon" if on else "uncordon"
+    return Call("POST", f"{API}/nodes/{quote(node, safe='')}/{verb}", lambda data: read(NodeView, data))
+
+
+def profiles() -> Call[tuple[Profile, ...]]:
+    """The named shapes that users start."""
+    return Call("GET", f"{API}/profiles", lambda data: read_list(Profile, data, "profiles"))
+
+
+def conservation() -> Call[dict[str, Any]]:
+    """The ledger's balance: what became of every GPU-millisecond."""
+    return Call("GET", f"{API}/conservation", _object)
+
+
+def timeline() -> Call[list[dict[str, Any]]]:
+    """Events and decisions with their times, oldest first."""
+    return Call("GET", f"{API}/timeline", lambda data: _objects(data, "records"))
+
+
+def _of(workload_id: str) -> str:
+    return f"{API}/workloads/{quote(workload_id, safe='')}"
+
+
+def _workload(data: object) -> Workload:
+    return read(Workload, data)
+
+
+def _object(data: object) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise BadAnswer(f"expected an object, got {type(data).__name__}")
+    return data
+
+
+def _objects(data: object, key: str) -> list[dict[str, Any]]:
+    items = _object(data).get(key)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise BadAnswer(f"expected an object with a list {key!r} of objects")
+    return items

@@ -1,0 +1,166 @@
+"""Where the service is and what opens it: explicit arguments, the environment, or the state folder.
+
+Order: arguments > ``$GPUFAIR_URL`` with ``$GPUFAIR_TOKEN`` or ``$GPUFAIR_TOKEN_FILE`` > ``service.json``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gpufair.client.errors import Unavailable
+from gpufair.paths import SERVICE_FILE, state_dir
+
+MAX_FILE_BYTES = 64 * 1024  # service.json and token files are a few hundred bytes
+HEALTH_TIMEOUT_S = 2.0
+START_IT = "start one with `gpufair serve`, or point $GPUFAIR_URL at a running service"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A service's address. ``folder`` is its state folder where it was found there: it may move when restarted."""
+
+    url: str
+    token: str = field(default="", repr=False)
+    folder: Path | None = None
+    pid: int | None = None
+
+    @property
+    def loopback(self) -> bool:
+        """On this machine: then no proxy may stand in between."""
+        host = urlsplit(self.url).hostname or ""
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+
+def discover(
+    url: str | None = None,
+    token: str | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Endpoint:
+    """The endpoint to use; nothing is sent yet.
+
+    An explicit ``folder`` beats ``$GPUFAIR_URL``: who names a state folder means the service that lives there.
+
+    Raises:
+        Unavailable: No address was given and the state folder names no live service, or a file cannot be trusted.
+    """
+    if url:
+        return Endpoint(_checked(url, "the given URL"), token if token is not None else _environ_token(environ))
+    if folder is None and (shared := environ.get("GPUFAIR_URL")):
+        return Endpoint(_checked(shared, "$GPUFAIR_URL"), token if token is not None else _environ_token(environ))
+    return from_folder(state_dir(folder, environ))
+
+
+def from_folder(folder: Path) -> Endpoint:
+    """The service that ``service.json`` in ``folder`` names, if its process lives.
+
+    Raises:
+        Unavailable: There is none, it is dead, or the file is not owner-only (its token would be anybody's).
+    """
+    path = folder / SERVICE_FILE
+    try:
+        data = json.loads(_private_text(path))
+    except FileNotFoundError:
+        raise Unavailable(
+            "looking for the scheduler service", f"none is running ({path} is not there)", START_IT
+        ) from None
+    except ValueError as err:
+        raise Unavailable(
+            "looking for the scheduler service", f"{path} holds no JSON ({err})", f"remove it and {START_IT}"
+        ) from err
+    if not isinstance(data, dict) or not isinstance(data.get("url"), str) or not isinstance(data.get("token"), str):
+        raise Unavailable(
+            "looking for the scheduler service", f"{path} has no url and token", f"remove it and {START_IT}"
+        )
+    pid = data.get("pid")
+    if not isinstance(pid, int) or not _alive(pid):
+        raise Unavailable(
+            "looking for the scheduler service", f"the one in {path} (pid {pid}) is no longer alive", START_IT
+        )
+    return Endpoint(_checked(data["url"], str(path)), data["token"], folder=folder, pid=pid)
+
+
+def health(endpoint: Endpoint, timeout_s: float = HEALTH_TIMEOUT_S) -> None:
+    """Ask ``/healthz``; return if it answers well.
+
+    Raises:
+        Unavailable: It does not.
+    """
+    import httpx  # noqa: PLC0415  # 100 ms that `--help` and completion of flags need not pay
+
+    asked = f"asking {endpoint.url}/healthz"
+    where = f"the service's log is in {endpoint.folder}" if endpoint.folder else "check $GPUFAIR_URL and the service"
+    try:
+        # trust_env only for far services: a corporate proxy must not be asked for loopback.
+        with httpx.Client(trust_env=not endpoint.loopback, timeout=timeout_s) as http:
+            answer = http.get(f"{endpoint.url}/healthz")
+    except (httpx.HTTPError, httpx.InvalidURL) as err:
+        raise Unavailable(asked, f"no answer within {timeout_s:g} s ({str(err) or type(err).__name__})", where) from err
+    if answer.status_code != 200:
+        raise Unavailable(asked, f"the answer was HTTP {answer.status_code}", where)
+
+
+def _environ_token(environ: Mapping[str, str]) -> str:
+    if token := environ.get("GPUFAIR_TOKEN"):
+        return token.strip()
+    if not (name := environ.get("GPUFAIR_TOKEN_FILE")):
+        return ""
+    path = Path(name).expanduser()
+    try:
+        return _private_text(path).strip()
+    except (OSError, UnicodeDecodeError) as err:
+        raise Unavailable(
+            "reading the token in $GPUFAIR_TOKEN_FILE", f"{path} cannot be read ({err})", "point it at your token file"
+        ) from err
+
+
+def _checked(url: str, source: str) -> str:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise Unavailable(
+            f"reading {source}", f"{url[:200]!r} is no http(s) address", "write it like http://127.0.0.1:8123"
+        )
+    if parts.username or parts.password:
+        raise Unavailable(
+            f"reading {source}", "the address holds a user or password", "put the token into $GPUFAIR_TOKEN_FILE"
+        )
+    return url.rstrip("/")
+
+
+def _private_text(path: Path) -> str:
+    """The text of a small file that holds a token; refused if others could have read or written it."""
+    with path.open("rb") as file:
+        about = os.fstat(file.fileno())
+        if about.st_uid not in {os.geteuid(), 0}:
+            raise Unavailable(f"reading {path}", f"it belongs to user id {about.st_uid}", "use a file of your own")
+        # Mounted secrets are root's and world-readable inside their container: that is the operator's choice.
+        if about.st_mode & (0o022 if about.st_uid == 0 else 0o077):
+            raise Unavailable(
+                f"reading {path}", "others can read or write it, and it holds a token", f"run `chmod 600 {path}`"
+            )
+        return file.read(MAX_FILE_BYTES).decode()
+
+
+def _alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # somebody else's, but alive
+    return True

@@ -1,0 +1,219 @@
+"""The service, called synchronously. What each method means is said at its builder in ``gpufair.client.calls``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from gpufair.client import calls
+from gpufair.client.calls import API, Call
+from gpufair.client.endpoint import Endpoint
+from gpufair.client.errors import ClientError, Unavailable
+from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
+from gpufair.client.follow import Event, Follower, refusal, stream_timeout
+from gpufair.client.types import (
+    Budgets,
+    CheckpointView,
+    Connection,
+    Explanation,
+    NodeView,
+    Profile,
+    Queue,
+    Status,
+    Workload,
+)
+
+Result = TypeVar("Result")
+
+
+class Client:
+    """A client of the service. Use it as a context manager, or ``close`` it.
+
+    Nothing is sent before the first call. All methods raise ``Unavailable`` when the service cannot be reached,
+    ``Refused`` (``NotFound``, ``Unauthorized``) when it says no, ``ServiceError`` when it fails.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
+        patience: Patience = Patience(),  # noqa: B008  # frozen
+        transport: httpx.BaseTransport | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._where = source(endpoint, url, token, state_dir, environ)
+        self._patience, self._transport = patience, transport
+        self._http: tuple[tuple[bool, bool], httpx.Client] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            self._http[1].close()
+            self._http = None
+
+    def endpoint(self) -> Endpoint:
+        """The endpoint in use."""
+        return self._where.get()
+
+    def send(self, call: Call[Result]) -> Result:
+        """Send ``call``, again where that is safe, and read the answer."""
+        tries = Tries(call, self._patience, self._where)
+        while True:
+            endpoint = None
+            try:
+                endpoint = self._where.get()
+                method, url, given = arguments(endpoint, call, self._patience.timeout_s)
+                answer = self._client(endpoint).request(method, url, **given)  # type: ignore[arg-type]
+            except (httpx.TransportError, Unavailable) as err:
+                pause: float | None = tries.after_error(err, endpoint)
+            else:
+                pause = tries.after_answer(answer)
+                if pause is None:
+                    return result(call, answer)
+            time.sleep(pause or 0.0)
+
+    def events(self, *, holder: bool = False) -> Iterator[Event]:
+        """Workloads as they change, for ever: a broken stream is announced (``Disconnected``) and opened again.
+
+        ``holder``: keep an embedded service alive while connected. Blocks while nothing happens.
+        Raises: Refused: The service says no to this token.
+        """
+        follower = Follower(self._where)
+        while True:
+            endpoint = err = None
+            try:
+                endpoint = self._where.get()
+                with self._client(endpoint).stream(
+                    "GET",
+                    f"{endpoint.url}{API}/events",
+                    params={"holder": str(int(holder))},
+                    headers=headers(endpoint, {"Accept": "text/event-stream"}),
+                    timeout=stream_timeout(),
+                ) as answer:
+                    if answer.status_code != 200:
+                        raise refusal(answer, answer.read())
+                    yield from follower.opened()
+                    for chunk in answer.iter_bytes():
+                        yield from follower.received(chunk)
+            except (httpx.HTTPError, ClientError) as caught:
+                err = caught
+            lost = follower.lost(err, endpoint)
+            yield lost
+            time.sleep(lost.retry_in_s)
+
+    def _client(self, endpoint: Endpoint) -> httpx.Client:
+        # A proxy from the environment must not be asked for loopback, and plain http needs no certificates loaded.
+        kind = (not endpoint.loopback, endpoint.url.startswith("https:"))
+        if self._http is None or self._http[0] != kind:
+            self.close()
+            self._http = (kind, httpx.Client(trust_env=kind[0], verify=kind[1], transport=self._transport))
+        return self._http[1]
+
+    def status(self) -> Status:
+        """See ``calls.status``."""
+        return self.send(calls.status())
+
+    def submit(self, launch: Mapping[str, Any], **spec: Any) -> Workload:
+        """See ``calls.submit``."""
+        return self.send(calls.submit(launch, **spec))
+
+    def workloads(self, state: str | None = None, user: str | None = None) -> tuple[Workload, ...]:
+        """See ``calls.workloads``."""
+        return self.send(calls.workloads(state, user))
+
+    def workload(self, workload_id: str) -> Workload:
+        """See ``calls.workload``."""
+        return self.send(calls.workload(workload_id))
+
+    def stop(self, workload_id: str) -> Workload | None:
+        """See ``calls.stop``."""
+        return self.send(calls.stop(workload_id))
+
+    def checkpoint(self, workload_id: str) -> Workload:
+        """Save it and let it go on."""
+        return self.send(calls.act(workload_id, "checkpoint"))
+
+    def park(self, workload_id: str) -> Workload:
+        """Save it and give its GPUs back."""
+        return self.send(calls.act(workload_id, "park"))
+
+    def resume(self, workload_id: str, *, from_checkpoint: bool = True) -> Workload:
+        """See ``calls.resume``."""
+        return self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint))
+
+    def restart(self, workload_id: str) -> Workload:
+        """Start its kernel anew on the same GPUs, without its variables."""
+        return self.send(calls.act(workload_id, "restart"))
+
+    def restore(self, workload_id: str) -> Workload:
+        """Load its last checkpoint into the live kernel."""
+        return self.send(calls.act(workload_id, "restore"))
+
+    def interrupt(self, workload_id: str) -> Workload:
+        """Interrupt the running cell."""
+        return self.send(calls.act(workload_id, "interrupt"))
+
+    def why(self, workload_id: str) -> Explanation:
+        """See ``calls.why``."""
+        return self.send(calls.why(workload_id))
+
+    def connection(self, workload_id: str) -> Connection:
+        """See ``calls.connection``."""
+        return self.send(calls.connection(workload_id))
+
+    def outputs(self, workload_id: str) -> list[dict[str, Any]]:
+        """See ``calls.outputs``."""
+        return self.send(calls.outputs(workload_id))
+
+    def checkpoints(self, workload_id: str) -> tuple[CheckpointView, ...]:
+        """See ``calls.checkpoints``."""
+        return self.send(calls.checkpoints(workload_id))
+
+    def queue(self) -> Queue:
+        """See ``calls.queue``."""
+        return self.send(calls.queue())
+
+    def budgets(self) -> Budgets:
+        """See ``calls.budgets``."""
+        return self.send(calls.budgets())
+
+    def apply_budgets(self, toml: bytes) -> Budgets:
+        """See ``calls.apply_budgets``."""
+        return self.send(calls.apply_budgets(toml))
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """See ``calls.nodes``."""
+        return self.send(calls.nodes())
+
+    def cordon(self, node: str) -> NodeView:
+        """Let nothing new start there."""
+        return self.send(calls.cordon(node))
+
+    def uncordon(self, node: str) -> NodeView:
+        """Let it take workloads again."""
+        return self.send(calls.cordon(node, on=False))
+
+    def profiles(self) -> tuple[Profile, ...]:
+        """See ``calls.profiles``."""
+        return self.send(calls.profiles())
+
+    def conservation(self) -> dict[str, Any]:
+        """See ``calls.conservation``."""
+        return self.send(calls.conservation())
+
+    def timeline(self) -> list[dict[str, Any]]:
+        """See ``calls.timeline``."""
+        return self.send(calls.timeline())
