@@ -90,6 +90,7 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 
 def _load_jupyter_server_extension(server: ServerApp) -> None:
+    assert server.event_logger is not None
     server.event_logger.register_event_schema(SCHEMA)
     kernel = r"([0-9a-f-]+)"
     routes = [

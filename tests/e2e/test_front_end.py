@@ -72,7 +72,7 @@ def test_the_item_follows_the_session_through_its_states(lab: Lab, ui: Look) -> 
     """The words change with each event, without a reload."""
     lab.write_notebook("states.ipynb", "python3", {"a": "1"})
     now = time.time()
-    expected = {
+    expected: dict[str, dict[str, Any]] = {
         "1 GPU · queued, place 2": {"state": "queued", "position": 2, "node": None},
         "1 GPU · starting": {"state": "starting"},
         "1 GPU · running, may be preempted": {"protected_until_s": now - 5},
