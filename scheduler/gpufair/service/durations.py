@@ -26,7 +26,7 @@ def parse_duration(value: object) -> Millis:
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         # A ValueError for callers' sake: what stands in a file is a wrong value, whatever its type.
-        raise ValueError(f"expected a duration like {EXAMPLES}, got {_kind(value)}")  # noqa: TRY004
+        raise ValueError(f"expected a duration like {EXAMPLES}, got {_kind(value)}")
     if not isinstance(value, str) or _PLAIN.fullmatch(value):
         number = str(value).strip()
         raise ValueError(

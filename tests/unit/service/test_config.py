@@ -8,8 +8,9 @@ import pytest
 
 from gpufair.core.model import Kind, Policy
 from gpufair.core.units import DAY, HOUR, MINUTE, SECOND, Millis
-from gpufair.service.config import Config, ConfigError, find_config, load_config, parse_config
+from gpufair.service.config import Config, find_config, load_config, parse_config
 from gpufair.service.durations import format_duration, parse_duration
+from gpufair.service.tables import ConfigError
 from gpufair.service.toml_source import TomlSource
 
 GOOD = """\
@@ -121,8 +122,8 @@ BAD = [
     ("[[profile]]\nname = 'p'\nkind = 'sesion'", 3, ["session, batch", "did you mean 'session'"]),
     (
         '[service]\ndatabase = """\n[x]\ny = 1\n"""\n[[profile]]\nname = "p"\ngpu = 1',
-        2,
-        ["database", "control characters"],
+        8,
+        ["unknown key 'gpu'"],
     ),
     ('budgets = "b.toml"\nusers = [ # ]\n "a", # x = 1\n]\n[[profile]]\nname = "p"\ngpu = 1', 7, ["unknown key 'gpu'"]),
     ('[[profile]]\nname = "p"\ndisplay_name = "a]b # c"\ngpu = 1', 4, ["'gpu'", "did you mean 'gpus'"]),

@@ -1,0 +1,72 @@
+"""The store from the event loop: every call runs in one dedicated thread, in the order in which it was made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, Self, TypeVar
+
+from gpufair.service.store import Entry, Loaded, NewEntry, Snapshot, Store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Journal:
+    """A ``Store`` whose calls are awaited. Make one with ``Journal.open``."""
+
+    def __init__(self, store: Store, thread: ThreadPoolExecutor) -> None:
+        self._store, self._thread = store, thread
+
+    @classmethod
+    async def open(cls, url: str, core: str) -> Self:
+        """Open the store at ``url``; errors as of ``Store``."""
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpufair-store")
+        try:
+            store = await asyncio.get_running_loop().run_in_executor(thread, Store, url, core)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return cls(store, thread)
+
+    async def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        # Shielded: a caller that is cancelled must not leave it unknown whether something was committed.
+        call = asyncio.get_running_loop().run_in_executor(self._thread, lambda: function(*args, **kwargs))
+        return await asyncio.shield(call)
+
+    @property
+    def seq(self) -> int:
+        """Number of the last entry."""
+        return self._store.seq
+
+    async def append(
+        self, entries: Sequence[NewEntry], details: Mapping[str, Mapping[str, Any] | None] | None = None
+    ) -> list[int]:
+        """``Store.append``."""
+        return await self._call(self._store.append, entries, details)
+
+    async def load(self) -> Loaded:
+        """``Store.load``."""
+        return await self._call(self._store.load)
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """``Store.save_snapshot``."""
+        await self._call(self._store.save_snapshot, snapshot)
+
+    async def entries(self, after: int = 0, limit: int = 10_000) -> tuple[Entry, ...]:
+        """``Store.entries``."""
+        return await self._call(self._store.entries, after, limit)
+
+    async def meta(self, key: str) -> str | None:
+        """``Store.meta``."""
+        return await self._call(self._store.meta, key)
+
+    async def set_meta(self, key: str, value: str) -> None:
+        """``Store.set_meta``."""
+        await self._call(self._store.set_meta, key, value)
+
+    async def close(self) -> None:
+        """Finish what was asked, then give the database back."""
+        await self._call(self._store.close)
+        self._thread.shutdown(wait=True)

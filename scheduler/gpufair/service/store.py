@@ -1,0 +1,352 @@
+"""The journal: every event with the actions decided, appended and committed before anybody is answered.
+
+SQLite in WAL mode with ``synchronous=FULL`` by default: a committed append survives kill -9 and a power cut. Each entry
+carries a digest over itself and its predecessor, so that a damaged or missing entry is noticed and named at the start.
+All methods block; ``gpufair.service.journal`` calls them in one thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from gpufair.core.errors import GpufairError
+
+SCHEMA_VERSION: Final = 1
+KEPT_SNAPSHOTS: Final = 3
+JOURNAL_FILE: Final = "journal.sqlite"
+
+_metadata = sa.MetaData()
+_journal = sa.Table(
+    "journal",
+    _metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("actions", sa.Text, nullable=False),
+    sa.Column("core", sa.String(64), nullable=False),  # version of the core that decided
+    sa.Column("policy", sa.String(64), nullable=False),  # digest of the options it decided by
+    sa.Column("digest", sa.String(64), nullable=False),
+)
+_snapshots = sa.Table(
+    "snapshots",
+    _metadata,
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("digest", sa.String(64), nullable=False),
+)
+_details = sa.Table(
+    "details",  # what the service knows of a workload beside the core's facts
+    _metadata,
+    sa.Column("workload", sa.String(255), primary_key=True),
+    sa.Column("detail", sa.Text, nullable=False),
+)
+_meta = sa.Table(
+    "meta",
+    _metadata,
+    sa.Column("key", sa.String(64), primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+
+class StoreUnavailable(GpufairError):
+    """The store cannot be written (or read) now. Nothing of what was asked has happened."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"the journal cannot be written ({self.why}), so nothing was changed; make room or mend it and try again"
+
+
+class StoreError(GpufairError):
+    """The store cannot be used at all: damaged, or of another version."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """An event and its actions, as JSON texts, to be appended."""
+
+    at_ms: int
+    event: str
+    actions: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(NewEntry):
+    """A journalled entry."""
+
+    seq: int
+    core: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The core's state after the entry ``seq``, as a JSON text."""
+
+    seq: int
+    at_ms: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a start needs: the last good snapshot, the entries after it, the service's details by workload."""
+
+    snapshot: Snapshot | None
+    tail: tuple[Entry, ...]
+    details: Mapping[str, dict[str, Any]]
+
+
+class Store:
+    """One journal. Not thread-safe: use it from one thread.
+
+    Args:
+        url: An SQLAlchemy URL; ``sqlite:///…`` for a file.
+        core: Version of the core, noted with each entry.
+
+    Raises:
+        StoreError: Its schema is newer than this version knows, or it is no journal.
+        StoreUnavailable: It can't be opened.
+    """
+
+    def __init__(self, url: str, core: str) -> None:
+        self._core = core
+        self._seq = 0
+        self._digest = ""
+        try:
+            self._engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=_connect_args(url))
+        except (SQLAlchemyError, ImportError) as err:
+            raise StoreError(f"the database {_shown(url)} cannot be used: {_reason(err)}") from err
+        if self._engine.dialect.name == "sqlite":
+            sa.event.listen(self._engine, "connect", _durable_sqlite)
+        with self._translated():
+            self._check_schema()
+            self._seek_end()
+
+    @property
+    def seq(self) -> int:
+        """Number of the last entry; 0 = none."""
+        return self._seq
+
+    def close(self) -> None:
+        """Give the database back."""
+        self._engine.dispose()
+
+    def append(
+        self, entries: Sequence[NewEntry], details: Mapping[str, Mapping[str, Any] | None] | None = None
+    ) -> list[int]:
+        """Append ``entries`` and set ``details`` in one transaction; durable when this returns.
+
+        Args:
+            entries: In order.
+            details: Per workload what to keep; None forgets it.
+
+        Returns: The entries' numbers.
+
+        Raises:
+            StoreUnavailable: It could not be committed; nothing of it is kept.
+        """
+        seq, digest = self._seq, self._digest
+        rows: list[dict[str, Any]] = []
+        for entry in entries:
+            seq += 1
+            digest = _digest(digest, seq, entry)
+            rows.append(
+                {
+                    "seq": seq,
+                    "at_ms": entry.at_ms,
+                    "event": entry.event,
+                    "actions": entry.actions,
+                    "core": self._core,
+                    "policy": entry.policy,
+                    "digest": digest,
+                }
+            )
+        if rows or details:
+            with self._translated(), self._engine.begin() as connection:
+                if rows:
+                    connection.execute(sa.insert(_journal), rows)
+                for workload, detail in (details or {}).items():
+                    # Delete and insert: an upsert is spelled differently by each database.
+                    connection.execute(sa.delete(_details).where(_details.c.workload == workload))
+                    if detail is not None:
+                        row = {"workload": workload, "detail": json.dumps(detail)}
+                        connection.execute(sa.insert(_details), row)
+        self._seq, self._digest = seq, digest
+        return [row["seq"] for row in rows]
+
+    def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Keep ``snapshot``, and of the older ones the last few.
+
+        Raises:
+            StoreUnavailable: It could not be written. Nothing is lost: the journal has it all.
+        """
+        row = {"seq": snapshot.seq, "at_ms": snapshot.at_ms, "state": snapshot.state, "digest": _sha(snapshot.state)}
+        with self._translated(), self._engine.begin() as connection:
+            connection.execute(sa.delete(_snapshots).where(_snapshots.c.seq == snapshot.seq))
+            connection.execute(sa.insert(_snapshots), row)
+            kept = sa.select(_snapshots.c.seq).order_by(_snapshots.c.seq.desc()).limit(KEPT_SNAPSHOTS)
+            oldest = min(connection.scalars(kept).all())
+            connection.execute(sa.delete(_snapshots).where(_snapshots.c.seq < oldest))
+
+    def load(self) -> Loaded:
+        """The last undamaged snapshot and all entries after it, checked.
+
+        Raises:
+            StoreError: An entry is damaged or missing; the text names it.
+            StoreUnavailable: It can't be read.
+        """
+        with self._translated(), self._engine.connect() as connection:
+            snapshot = self._last_snapshot(connection)
+            begin = snapshot.seq if snapshot else 0
+            rows = connection.execute(sa.select(_journal).where(_journal.c.seq > begin).order_by(_journal.c.seq)).all()
+            digest = connection.scalar(sa.select(_journal.c.digest).where(_journal.c.seq == begin)) or ""
+            if begin and not digest:
+                raise StoreError(f"journal entry {begin} is missing; restore the journal from a backup")
+            details = {row.workload: json.loads(row.detail) for row in connection.execute(sa.select(_details))}
+        tail: list[Entry] = []
+        for seq, row in enumerate(rows, begin + 1):
+            if row.seq != seq:
+                raise StoreError(f"journal entry {seq} is missing (found {row.seq}); restore the journal from a backup")
+            entry = Entry(row.at_ms, row.event, row.actions, row.policy, row.seq, row.core)
+            digest = _digest(digest, seq, entry)
+            if digest != row.digest:
+                raise StoreError(f"journal entry {seq} is damaged; restore the journal from a backup")
+            tail.append(entry)
+        self._seq, self._digest = begin + len(tail), digest
+        return Loaded(snapshot, tuple(tail), details)
+
+    def entries(self, after: int = 0, limit: int = 10_000) -> tuple[Entry, ...]:
+        """Up to ``limit`` entries after the entry ``after``.
+
+        Raises:
+            StoreUnavailable: It can't be read.
+        """
+        query = sa.select(_journal).where(_journal.c.seq > after).order_by(_journal.c.seq).limit(limit)
+        with self._translated(), self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return tuple(Entry(row.at_ms, row.event, row.actions, row.policy, row.seq, row.core) for row in rows)
+
+    def meta(self, key: str) -> str | None:
+        """A note that the service made for itself."""
+        with self._translated(), self._engine.connect() as connection:
+            return connection.scalar(sa.select(_meta.c.value).where(_meta.c.key == key))
+
+    def set_meta(self, key: str, value: str) -> None:
+        """Make a note.
+
+        Raises:
+            StoreUnavailable: It could not be written.
+        """
+        with self._translated(), self._engine.begin() as connection:
+            connection.execute(sa.delete(_meta).where(_meta.c.key == key))
+            connection.execute(sa.insert(_meta), {"key": key, "value": value})
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _check_schema(self) -> None:
+        names = set(sa.inspect(self._engine).get_table_names())
+        if "meta" in names:
+            version = self.meta("schema")
+            if version is None or not version.isdigit():
+                raise StoreError(f"{_shown(str(self._engine.url))} names no schema version; it is no journal of ours")
+            if int(version) > SCHEMA_VERSION:
+                raise StoreError(
+                    f"{_shown(str(self._engine.url))} has schema {version}, this version of gpufair knows up to "
+                    f"{SCHEMA_VERSION}; use the newer gpufair that wrote it, or another --state-dir"
+                )
+            return
+        if names:
+            raise StoreError(f"{_shown(str(self._engine.url))} holds something else ({', '.join(sorted(names)[:4])})")
+        with self._engine.begin() as connection:
+            _metadata.create_all(connection)
+            connection.execute(sa.insert(_meta), {"key": "schema", "value": str(SCHEMA_VERSION)})
+
+    def _seek_end(self) -> None:
+        with self._engine.connect() as connection:
+            last = connection.execute(
+                sa.select(_journal.c.seq, _journal.c.digest).order_by(_journal.c.seq.desc()).limit(1)
+            ).first()
+        if last is not None:
+            self._seq, self._digest = last.seq, last.digest
+
+    def _last_snapshot(self, connection: sa.Connection) -> Snapshot | None:
+        """The newest snapshot that is whole; an older one plus a longer tail gives the same state."""
+        for row in connection.execute(sa.select(_snapshots).order_by(_snapshots.c.seq.desc())):
+            if _sha(row.state) == row.digest:
+                return Snapshot(row.seq, row.at_ms, row.state)
+        return None
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the database as ours."""
+        try:
+            yield
+        except DBAPIError as err:
+            if "file is not a database" in str(err.orig) or "malformed" in str(err.orig):
+                raise StoreError(
+                    f"{_shown(str(self._engine.url))} is damaged: {_reason(err)}; restore a backup"
+                ) from err
+            raise StoreUnavailable(_reason(err)) from err
+        except SQLAlchemyError as err:
+            raise StoreUnavailable(_reason(err)) from err
+
+
+def sqlite_url(state_dir: Path) -> str:
+    """The URL of the journal in a state folder; the file is made (0600) if there is none.
+
+    Raises:
+        StoreUnavailable: It can't be made.
+    """
+    path = state_dir / JOURNAL_FILE
+    try:
+        # SQLite gives its -wal and -shm files the mode of this one.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as err:
+        raise StoreUnavailable(f"{path}: {err.strerror or err}") from err
+    return f"sqlite:///{path}"
+
+
+def _connect_args(url: str) -> dict[str, Any]:
+    # One thread uses it, but not the one that opened it.
+    return {"check_same_thread": False, "timeout": 5.0} if url.startswith("sqlite") else {}
+
+
+def _durable_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()
+
+
+def _digest(previous: str, seq: int, entry: NewEntry) -> str:
+    return _sha(f"{previous}\n{seq}\n{entry.at_ms}\n{entry.event}\n{entry.actions}")
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _reason(err: BaseException) -> str:
+    return str(getattr(err, "orig", None) or err).strip().splitlines()[0]
+
+
+def _shown(url: str) -> str:
+    """An URL without its password."""
+    try:
+        return sa.make_url(url).render_as_string(hide_password=True)
+    except SQLAlchemyError:
+        return "(not an URL)"
