@@ -17,7 +17,9 @@ class UnknownWorkload(GpufairError):
         self.workload = workload
 
     def __str__(self) -> str:
-        return f"there is no workload {self.workload!r}; `gpufair queue` and `gpufair sessions list` show the known ones"
+        return (
+            f"there is no workload {self.workload!r}; `gpufair queue` and `gpufair sessions list` show the known ones"
+        )
 
 
 class UnknownNode(GpufairError):
@@ -52,7 +54,9 @@ class NotAMember(GpufairError):
 
     def __str__(self) -> str:
         own = ", ".join(self.allowed) or "none"
-        return f"user {self.user!r} is not a member of allocation {self.path!r}; allocations open to {self.user!r}: {own}"
+        return (
+            f"user {self.user!r} is not a member of allocation {self.path!r}; allocations open to {self.user!r}: {own}"
+        )
 
 
 class MinRuntimeTooLong(GpufairError):
@@ -77,7 +81,9 @@ class NeverFits(GpufairError):
         self.asked, self.largest = asked, largest
 
     def __str__(self) -> str:
-        return f"{self.asked} was asked for but the largest that fits is {self.largest}; ask for less or for another type"
+        return (
+            f"{self.asked} was asked for but the largest that fits is {self.largest}; ask for less or for another type"
+        )
 
 
 class InvalidSpec(GpufairError):

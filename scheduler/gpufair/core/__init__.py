@@ -1,0 +1,1 @@
+"""The decisions: events in, actions out. Standard library only; no clock, no I/O, no randomness."""

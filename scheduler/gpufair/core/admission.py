@@ -1,0 +1,193 @@
+"""Which events are refused, and which mean nothing any more. Nothing here changes the state."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from gpufair.core import events as ev
+from gpufair.core import placement, words
+from gpufair.core.errors import (
+    BudgetError,
+    InvalidSpec,
+    MinRuntimeTooLong,
+    NeverFits,
+    UnknownAllocation,
+    UnknownNode,
+    WrongPhase,
+)
+from gpufair.core.facts import Facts
+from gpufair.core.model import HOLDING, Kind, Phase, Policy, WorkloadSpec
+from gpufair.core.tree import Tree
+from gpufair.core.units import NodeName
+
+
+@singledispatch
+def check(event: ev.Event, facts: Facts) -> None:
+    """Refuse an event that the state cannot take.
+
+    Raises:
+        GpufairError: The subclass that says why. The state is unchanged.
+    """
+
+
+@check.register
+def _policy_changed(event: ev.PolicyChanged, facts: Facts) -> None:
+    check_policy(event.policy)
+
+
+def check_policy(policy: Policy) -> None:
+    """Refuse options that make no sense, or that are not implemented.
+
+    Raises:
+        InvalidSpec: Which one and why.
+    """
+    if policy.banking != 1.0:
+        raise InvalidSpec(
+            f"banking (beta) of {policy.banking:g} is not implemented yet; use 1.0: unused time is credit in full"
+        )
+    if not 0 <= policy.hysteresis < 1:
+        raise InvalidSpec(f"hysteresis of {policy.hysteresis:g} is not a fraction; use one from 0 up to 1, like 0.02")
+    for name in ("window", "grid"):
+        if getattr(policy, name) <= 0:
+            raise InvalidSpec(f"{name} must be longer than 0")
+    for name in ("max_min_runtime", "grace_session", "grace_batch"):
+        if getattr(policy, name) < 0:
+            raise InvalidSpec(f"{name} cannot be negative")
+
+
+@check.register
+def _budgets_applied(event: ev.BudgetsApplied, facts: Facts) -> None:
+    tree = Tree(event.allocations)
+    for record in facts.records.values():
+        leaf = record.spec.allocation
+        if record.phase is not Phase.ENDED and not tree.is_leaf(leaf):
+            became = "has sub-allocations" if leaf in tree else "is missing"
+            raise BudgetError(
+                f"allocation {leaf!r} {became} in the new budgets, but workload {record.id!r} still lives in it; "
+                "keep it as a leaf, or cancel its workloads first"
+            )
+
+
+@check.register
+def _node_joined(event: ev.NodeJoined, facts: Facts) -> None:
+    node = event.node
+    if not node.name or node.gpus < 0:
+        raise InvalidSpec(f"node {node.name!r} with {node.gpus} GPUs is not a node; give it a name and 0 or more GPUs")
+    known = facts.nodes.get(node.name)
+    if known is None or not known.holders:
+        return
+    if (node.pool, node.gpu_type) != (known.node.pool, known.node.gpu_type):
+        raise InvalidSpec(f"node {node.name!r} cannot change its pool or GPU type while workloads run on it; drain it")
+    used = sum(known.holders.values())
+    if node.gpus < used:
+        raise InvalidSpec(
+            f"node {node.name!r} came back with {words.gpus(node.gpus)} but {words.gpus(used)} are held on it; "
+            "report it lost first, or wait until it is drained"
+        )
+
+
+@check.register(ev.NodeLost)
+@check.register(ev.NodeCordoned)
+@check.register(ev.NodeUncordoned)
+def _known_node(event: ev.NodeLost | ev.NodeCordoned | ev.NodeUncordoned, facts: Facts) -> None:
+    require_node(facts, event.node)
+
+
+def require_node(facts: Facts, node: NodeName) -> None:
+    """Refuse an unknown node."""
+    if node not in facts.nodes:
+        raise UnknownNode(node, tuple(facts.nodes))
+
+
+@check.register
+def _submitted(event: ev.Submitted, facts: Facts) -> None:
+    if not event.workload:
+        raise InvalidSpec("a workload needs an id")
+    if event.workload in facts.records:
+        raise InvalidSpec(f"workload id {event.workload!r} is taken; choose another")
+    check_spec(event.spec, facts)
+
+
+def check_spec(spec: WorkloadSpec, facts: Facts) -> None:
+    """Refuse a workload that makes no sense or could never run."""
+    shape = spec.shape
+    if shape.gpus_per_node < 0 or shape.nodes < 1:
+        raise InvalidSpec(f"{shape.nodes} nodes × {shape.gpus_per_node} GPUs is not a shape; use >= 1 node, >= 0 GPUs")
+    if spec.min_runtime < 0 or (spec.grace is not None and spec.grace < 0):
+        raise InvalidSpec("min_runtime and grace cannot be negative; a min_runtime of 0 is unallocated")
+    if not spec.pools or len(set(spec.pools)) < len(spec.pools):
+        raise InvalidSpec(f"pools {list(spec.pools)} must name at least one pool, and none twice")
+    if not facts.tree.is_leaf(spec.allocation):
+        raise UnknownAllocation(spec.allocation, facts.tree.leaves)
+    if spec.min_runtime > facts.policy.max_min_runtime:
+        raise MinRuntimeTooLong(spec.min_runtime, facts.policy.max_min_runtime)
+    if spec.allocated and shape.gpus and not facts.tree[spec.allocation].entitlement:
+        raise InvalidSpec(
+            f"allocation {spec.allocation!r} has no share, so it runs only unallocated work; use min_runtime 0"
+        )
+    _check_fits(spec, facts)
+
+
+def _check_fits(spec: WorkloadSpec, facts: Facts) -> None:
+    # A pool without any node may still get some: there is nothing to judge by.
+    pools = [facts.by_pool.get(pool, []) for pool in spec.pools]
+    if not all(pools) or any(placement.could_hold(nodes, spec.shape) for nodes in pools):
+        return
+    nearest = [best for nodes in pools if (best := placement.largest(nodes, spec.shape)) is not None]
+    most = max(nearest, key=lambda best: (best.gpus, best.gpus_per_node), default=None)
+    raise NeverFits(
+        words.shape(spec.shape), words.shape(most) if most else f"nothing: no {spec.shape.gpu_type} is here"
+    )
+
+
+@check.register
+def _cancelled(event: ev.Cancelled, facts: Facts) -> None:
+    record = facts.record(event.workload)
+    if record.phase is Phase.ENDED:
+        raise WrongPhase(record.id, record.phase, "cancel", "there is nothing left to do")
+
+
+@check.register
+def _park_requested(event: ev.ParkRequested, facts: Facts) -> None:
+    record = facts.record(event.workload)
+    if record.spec.kind is not Kind.SESSION:
+        raise WrongPhase(record.id, f"a {record.spec.kind} workload", "park", "only sessions are parked; cancel it")
+    if record.phase is Phase.ENDED or record.cancelled:
+        raise WrongPhase(record.id, Phase.ENDED, "park", "there is nothing left to park")
+
+
+@check.register
+def _resume_requested(event: ev.ResumeRequested, facts: Facts) -> None:
+    record = facts.record(event.workload)
+    if record.phase is Phase.ENDED or record.cancelled:
+        raise WrongPhase(record.id, Phase.ENDED, "resume", "submit it again")
+
+
+@check.register(ev.ActivityReported)
+@check.register(ev.Started)
+@check.register(ev.StartFailed)
+@check.register(ev.CheckpointDone)
+@check.register(ev.CheckpointFailed)
+@check.register(ev.Released)
+@check.register(ev.Exited)
+def _report(event: ev.ActivityReported, facts: Facts) -> None:
+    facts.record(event.workload)
+
+
+def is_stale(event: ev.Event, facts: Facts) -> bool:
+    """Whether a report is about an earlier start, or comes when it means nothing any more."""
+    match event:
+        case ev.CheckpointDone():
+            # It may arrive after the release: it is still the newest state there is.
+            record = facts.record(event.workload)
+            newest = record.checkpoint.sequence if record.checkpoint is not None else -1
+            ended = record.phase is Phase.ENDED
+            return ended or event.incarnation != record.incarnation or event.checkpoint.sequence <= newest
+        case ev.Started():
+            record = facts.record(event.workload)
+            return event.incarnation != record.incarnation or record.phase not in HOLDING
+        case ev.ActivityReported() | ev.StartFailed() | ev.CheckpointFailed() | ev.Released() | ev.Exited():
+            record = facts.record(event.workload)
+            return event.incarnation != record.incarnation or record.phase not in HOLDING
+        case _:
+            return False

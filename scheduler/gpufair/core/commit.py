@@ -1,0 +1,87 @@
+"""Applying an action: the one way in which a decision, fresh or recorded, changes the state."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from gpufair.core import actions as act
+from gpufair.core.facts import Facts
+from gpufair.core.model import Phase, PreemptReason
+from gpufair.core.transitions import move
+
+PREEMPTIONS = frozenset({PreemptReason.UNALLOCATED, PreemptReason.RANK, PreemptReason.PRIORITY})
+
+
+@singledispatch
+def commit(action: act.Action, facts: Facts) -> None:
+    """Apply a decision.
+
+    Raises:
+        Inconsistent: It does not fit the state: a bug, or a journal of something else.
+    """
+    raise NotImplementedError(type(action).__name__)
+
+
+@commit.register
+def _start(action: act.Start, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    move(facts, record, Phase.RESTORING if action.checkpoint is not None else Phase.STARTING)
+    facts.grant(record, action.held)
+    record.reason = action.why
+
+
+@commit.register
+def _reserve(action: act.Reserve, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    facts.reserve(record, action.leases, action.pool, action.victims)
+    record.reason = action.why
+
+
+@commit.register
+def _unreserve(action: act.Unreserve, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    facts.unreserve(record)
+    record.reason = "the GPUs kept for it cannot be had any more; waiting for its turn"
+
+
+@commit.register
+def _begin_checkpoint(action: act.BeginCheckpoint, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    if action.reason in PREEMPTIONS:
+        record.preemptions += 1
+        if record.spec.allocated and record.held is not None and facts.now < record.held.protected_until:
+            # Counted here, apart from the rules that decide, so that a broken rule shows (invariant P1).
+            facts.protected_preemptions += 1
+    move(facts, record, Phase.CHECKPOINTING)
+    record.notice, record.deadline, record.beneficiary = action.reason, action.deadline, action.beneficiary
+    record.reason = action.why
+
+
+@commit.register
+def _stop(action: act.Stop, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    move(facts, record, Phase.STOPPING)
+    record.deadline = facts.deadline(record)
+    record.reason = action.why
+
+
+@commit.register
+def _requeue(action: act.Requeue, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    move(facts, record, Phase.QUEUED)
+    record.reason = action.why
+
+
+@commit.register
+def _park(action: act.Park, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    move(facts, record, Phase.PARKED)
+    record.reason = action.why
+
+
+@commit.register
+def _end(action: act.End, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    move(facts, record, Phase.ENDED)
+    record.outcome = action.outcome
+    record.reason = action.why

@@ -1,0 +1,73 @@
+"""What each allocation is entitled to, has had and waits for: figures for people, never used to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from gpufair.core.facts import Facts
+from gpufair.core.model import Phase
+from gpufair.core.record import Record
+from gpufair.core.units import AllocationPath, GpuMillis, PoolName
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationFigures:
+    """One node of the budget tree in one pool. An inner node's figures are the sums of its children's."""
+
+    pool: PoolName
+    path: AllocationPath
+    depth: int
+    share: Fraction
+    entitlement: Fraction
+    occupancy: GpuMillis
+    commitment: GpuMillis
+    budget: GpuMillis
+    metric: float
+    running_gpus: int
+    queued_gpus: int
+
+
+def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
+    """Every node of the tree in every pool, parents before children."""
+    result: list[AllocationFigures] = []
+    for pool in facts.pools():
+        shares = facts.shares(pool)
+        running = _sum_gpus(facts, [record for record in facts.holding.values() if _runs_in(record, pool)])
+        queued = _sum_gpus(facts, [record for record in facts.records.values() if _waits_for(record, pool)])
+        for node in facts.tree.nodes():
+            standing = shares.standing(node.path)
+            result.append(
+                AllocationFigures(
+                    pool=pool,
+                    path=node.path,
+                    depth=node.depth,
+                    share=node.share,
+                    entitlement=node.entitlement,
+                    occupancy=standing.occupancy,
+                    commitment=standing.commitment,
+                    budget=GpuMillis(int(node.entitlement * facts.capacity(pool) * facts.policy.window)),
+                    metric=standing.metric,
+                    running_gpus=running.get(node.path, 0),
+                    queued_gpus=queued.get(node.path, 0),
+                )
+            )
+    return tuple(result)
+
+
+def _runs_in(record: Record, pool: PoolName) -> bool:
+    return record.held is not None and record.held.pool == pool
+
+
+def _waits_for(record: Record, pool: PoolName) -> bool:
+    return record.phase is Phase.QUEUED and record.spec.pools[0] == pool
+
+
+def _sum_gpus(facts: Facts, records: Iterable[Record]) -> dict[AllocationPath, int]:
+    sums: dict[AllocationPath, int] = {}
+    for record in records:
+        if record.gpus:
+            for path in facts.tree[record.spec.allocation].lineage:
+                sums[path] = sums.get(path, 0) + record.gpus
+    return sums

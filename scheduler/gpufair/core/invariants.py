@@ -1,0 +1,106 @@
+"""What must hold in every state. A breach is a bug of the core, never the world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpufair.core.errors import Inconsistent
+from gpufair.core.facts import Facts
+from gpufair.core.model import HOLDING, Phase
+from gpufair.core.order import queue
+
+
+def validate(facts: Facts) -> None:
+    """Check all of them.
+
+    Raises:
+        Inconsistent: Naming each that is broken.
+    """
+    broken = [*_nodes(facts), *_workloads(facts), *_reservations(facts), *_ledger(facts)]
+    if broken:
+        raise Inconsistent("; ".join(broken))
+
+
+def _nodes(facts: Facts) -> Iterator[str]:
+    for name, node in facts.nodes.items():
+        used = sum(node.holders.values())
+        claimed = sum(facts.claim(node, owner) for owner in node.claims)
+        if used + claimed > node.node.gpus:
+            yield f"{name}: {used} held and {claimed} kept of {node.node.gpus} GPUs (P2)"
+        if node.room != (node.node.gpus - used - claimed if node.open else 0):
+            yield f"{name}: its room {node.room} is out of date"
+        if node.lost and (node.holders or node.claims):
+            yield f"{name}: lost, yet held by {sorted(node.holders)} and kept for {sorted(node.claims)}"
+        for holder, gpus in node.holders.items():
+            held = facts.records[holder].held
+            if held is None or gpus not in [lease.gpus for lease in held.leases if lease.node == name]:
+                yield f"{name}: {holder} is said to hold {gpus} GPUs, its leases say otherwise"
+
+
+def _workloads(facts: Facts) -> Iterator[str]:
+    waiting = queue(facts)
+    queued = {record.id for record in facts.records.values() if record.phase is Phase.QUEUED}
+    if len(waiting) != len(set(waiting)) or set(waiting) != queued or facts.waiting.length != len(queued):
+        yield f"the queue {waiting} is not the queued workloads {sorted(queued)}, each once (P20)"
+    for record in facts.records.values():
+        held = record.held
+        if (held is not None) != (record.phase in HOLDING) or (held is not None) != (record.id in facts.holding):
+            yield f"{record.id}: {record.phase}, holding {held}"
+        if held is None:
+            continue
+        shape = record.spec.shape
+        nodes = [lease.node for lease in held.leases]
+        whole = len(nodes) == shape.nodes or record.phase is Phase.STOPPING
+        if not whole or len(set(nodes)) != len(nodes) or any(x.gpus != shape.gpus_per_node for x in held.leases):
+            yield f"{record.id}: {held.leases} is not its shape {shape} (P3)"
+        if held.protected_until != held.granted_at + record.spec.min_runtime:
+            yield f"{record.id}: protected until {held.protected_until}, granted at {held.granted_at} (P1)"
+        for lease in held.leases:
+            node = facts.nodes[lease.node]
+            if node.holders.get(record.id) != lease.gpus or node.node.pool != held.pool:
+                yield f"{record.id}: the node does not know of {lease}"
+            if shape.gpu_type and node.node.gpu_type != shape.gpu_type:
+                yield f"{record.id}: on GPUs of type {node.node.gpu_type!r}"
+        late = record.phase is Phase.CHECKPOINTING and (record.deadline is None or record.deadline < facts.now)
+        if late and record.deadline is None:
+            yield f"{record.id}: has no deadline"
+    if facts.protected_preemptions:
+        yield f"{facts.protected_preemptions} protected preemptions (P1)"
+
+
+def _reservations(facts: Facts) -> Iterator[str]:
+    for record in facts.records.values():
+        reservation = record.reservation
+        if (reservation is not None) != (record.id in facts.reserved):
+            yield f"{record.id}: its reservation is listed wrongly"
+        if reservation is None:
+            continue
+        if record.phase is not Phase.QUEUED:
+            yield f"{record.id}: {record.phase} with a reservation"
+        for lease in reservation.leases:
+            if facts.nodes[lease.node].claims.get(record.id) != lease.gpus:
+                yield f"{record.id}: {lease.node} does not keep its GPUs"
+        for victim in reservation.pending:
+            if facts.records[victim].beneficiary != record.id or facts.records[victim].held is None:
+                yield f"{record.id}: waits for {victim}, which has left or leaves for somebody else (P6)"
+
+
+def _ledger(facts: Facts) -> Iterator[str]:
+    for pool, ledger in facts.ledgers.items():
+        totals = ledger.conservation(pool, facts.now)
+        if totals.error:
+            yield f"pool {pool}: {totals.error} GPU-ms are not accounted for (P7)"
+        for leaf, account in ledger.accounts.items():
+            rate = sum(
+                record.rate
+                for record in facts.holding.values()
+                if record.spec.allocation == leaf and record.held is not None and record.held.pool == pool
+            )
+            if rate != account.gpus:
+                yield f"pool {pool}: {leaf} is charged for {account.gpus} GPUs and holds {rate} (P7)"
+        occupancy = ledger.occupancies(facts.tree, facts.now, facts.policy.window)
+        for node in facts.tree.nodes():
+            if node.children and node.path not in ledger.accounts:
+                below = sum(occupancy[child] for child in node.children)
+                if below > occupancy[node.path]:
+                    yield f"pool {pool}: {node.path!r} was charged less than its children (P7)"

@@ -1,0 +1,156 @@
+"""What the state keeps of each workload and node, and the frozen views of them that leave the core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpufair.core.model import CheckpointRef, Held, Lease, Node, Outcome, Phase, PreemptReason, WorkloadSpec
+from gpufair.core.units import GpuMillis, Instant, NodeName, PoolName, WorkloadId
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """GPUs kept for a queued workload. ``pending``: victims that have not released theirs yet."""
+
+    leases: tuple[Lease, ...]
+    pool: PoolName
+    victims: tuple[WorkloadId, ...]
+    pending: tuple[WorkloadId, ...]
+    order: int  # of reservation; the first comes first
+
+
+@dataclass(slots=True)
+class Record:
+    """A workload inside the state. Only ``Facts`` and the transitions change it."""
+
+    id: WorkloadId
+    spec: WorkloadSpec
+    submitted_at: Instant
+    phase: Phase = Phase.QUEUED
+    held: Held | None = None
+    incarnation: int = 0
+    busy: bool = False
+    checkpoint: CheckpointRef | None = None
+    starts: int = 0
+    preemptions: int = 0
+    start_failures: int = 0  # in a row
+    devices: tuple[tuple[NodeName, str], ...] = ()
+    lost: tuple[tuple[str, str], ...] = ()
+    deadline: Instant | None = None  # of the notice, then of the stop
+    notice: PreemptReason | None = None
+    beneficiary: WorkloadId | None = None  # kept until the next start, so that its owner can be told
+    reservation: Reservation | None = None
+    reason: str = ""
+    outcome: Outcome | None = None
+    ended_at: Instant | None = None
+    resume_from_checkpoint: bool = True
+    cancelled: bool = False
+    parking: PreemptReason | None = None  # its owner wants it parked, once it has released its GPUs
+    touched: bool = False  # its owner wants a parked session back
+    failure: str = ""  # why the last start failed, until that is settled
+    interrupted: bool = False  # somebody waits for it: queue it again instead of parking it
+    exit: tuple[Outcome, str] | None = None
+    settled: GpuMillis = GpuMillis(0)  # charged until ``settled_at``
+    settled_at: Instant = Instant(0)
+
+    @property
+    def rate(self) -> int:
+        """GPUs it is charged for at present."""
+        if self.held is None or not self.spec.allocated:
+            return 0
+        return sum(lease.gpus for lease in self.held.leases)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs it asked for."""
+        return self.spec.shape.gpus
+
+    @property
+    def commitment(self) -> GpuMillis:
+        """GPU time that a start promises it."""
+        return GpuMillis(self.gpus * self.spec.min_runtime)
+
+    def charged(self, now: Instant) -> GpuMillis:
+        """Charged over its whole life, until ``now``."""
+        return GpuMillis(self.settled + self.rate * (now - self.settled_at))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload as others see it."""
+
+    id: WorkloadId
+    spec: WorkloadSpec
+    phase: Phase
+    submitted_at: Instant
+    held: Held | None
+    incarnation: int
+    busy: bool
+    checkpoint: CheckpointRef | None
+    starts: int
+    preemptions: int
+    devices: tuple[tuple[NodeName, str], ...]
+    lost: tuple[tuple[str, str], ...]
+    deadline: Instant | None
+    beneficiary: WorkloadId | None
+    reason: str
+    outcome: Outcome | None
+    ended_at: Instant | None
+    charged: GpuMillis
+    resume_from_checkpoint: bool
+
+
+def view(record: Record, now: Instant) -> Workload:
+    """The frozen view of a record."""
+    return Workload(
+        id=record.id,
+        spec=record.spec,
+        phase=record.phase,
+        submitted_at=record.submitted_at,
+        held=record.held,
+        incarnation=record.incarnation,
+        busy=record.busy,
+        checkpoint=record.checkpoint,
+        starts=record.starts,
+        preemptions=record.preemptions,
+        devices=record.devices,
+        lost=record.lost,
+        deadline=record.deadline,
+        beneficiary=record.beneficiary,
+        reason=record.reason,
+        outcome=record.outcome,
+        ended_at=record.ended_at,
+        charged=record.charged(now),
+        resume_from_checkpoint=record.resume_from_checkpoint,
+    )
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """A node inside the state. ``room`` is what a pass may grant now; it is kept by ``Facts.touch``."""
+
+    node: Node
+    cordoned: bool = False
+    lost: bool = False
+    holders: dict[WorkloadId, int] = field(default_factory=dict)
+    claims: dict[WorkloadId, int] = field(default_factory=dict)  # reserved leases, by their owner
+    room: int = 0
+    uses: tuple[int, ...] = ()  # its part of the pool's rates, as last counted
+    counted_in: PoolName | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether something may start here."""
+        return not self.cordoned and not self.lost
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as others see it. ``holders`` are (workload, GPUs), ``reserved`` the same for GPUs kept for somebody."""
+
+    node: Node
+    cordoned: bool
+    lost: bool
+    free: int  # GPUs that a workload could start on now
+    holders: tuple[tuple[WorkloadId, int], ...]
+    reserved: tuple[tuple[WorkloadId, int], ...]

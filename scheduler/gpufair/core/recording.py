@@ -1,0 +1,171 @@
+"""The raw facts of each event, written down. What follows from them is decided elsewhere, or was recorded earlier."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from gpufair.core import events as ev
+from gpufair.core.facts import STAYING, Facts
+from gpufair.core.model import HOLDING, Phase
+from gpufair.core.record import Record
+from gpufair.core.transitions import move
+from gpufair.core.tree import Tree
+from gpufair.core.units import WorkloadId
+
+Touched = tuple[WorkloadId, ...]
+
+
+@singledispatch
+def record_event(event: ev.Event, facts: Facts) -> Touched:
+    """Write an admitted event down.
+
+    Returns:
+        The workloads about which something new is known, in order.
+    """
+    raise NotImplementedError(type(event).__name__)
+
+
+@record_event.register
+def _time_passed(event: ev.TimePassed, facts: Facts) -> Touched:
+    return ()
+
+
+@record_event.register
+def _policy_changed(event: ev.PolicyChanged, facts: Facts) -> Touched:
+    facts.policy = event.policy
+    return ()
+
+
+@record_event.register
+def _budgets_applied(event: ev.BudgetsApplied, facts: Facts) -> Touched:
+    facts.tree = Tree(event.allocations)
+    return ()
+
+
+@record_event.register
+def _node_joined(event: ev.NodeJoined, facts: Facts) -> Touched:
+    facts.put_node(event.node)
+    return ()
+
+
+@record_event.register
+def _node_lost(event: ev.NodeLost, facts: Facts) -> Touched:
+    node = facts.nodes[event.node]
+    holders = tuple(sorted(node.holders))
+    for workload in holders:
+        record = facts.records[workload]
+        _note_who_waits(record, busy=False)
+        facts.release(record, only=event.node)
+    node.lost = True
+    facts.touch(event.node)
+    return holders
+
+
+@record_event.register
+def _node_cordoned(event: ev.NodeCordoned, facts: Facts) -> Touched:
+    facts.nodes[event.node].cordoned = True
+    facts.touch(event.node)
+    return ()
+
+
+@record_event.register
+def _node_uncordoned(event: ev.NodeUncordoned, facts: Facts) -> Touched:
+    facts.nodes[event.node].cordoned = False
+    facts.touch(event.node)
+    return ()
+
+
+@record_event.register
+def _submitted(event: ev.Submitted, facts: Facts) -> Touched:
+    facts.add(event.workload, event.spec)
+    return ()
+
+
+@record_event.register
+def _cancelled(event: ev.Cancelled, facts: Facts) -> Touched:
+    facts.record(event.workload).cancelled = True
+    return (event.workload,)
+
+
+@record_event.register
+def _park_requested(event: ev.ParkRequested, facts: Facts) -> Touched:
+    record = facts.record(event.workload)
+    if record.phase is not Phase.PARKED:
+        record.parking = event.reason
+    record.touched = False
+    return (event.workload,)
+
+
+@record_event.register
+def _resume_requested(event: ev.ResumeRequested, facts: Facts) -> Touched:
+    record = facts.record(event.workload)
+    if record.phase is Phase.PARKED:
+        record.touched = True
+        record.resume_from_checkpoint = event.from_checkpoint
+    elif record.phase not in STAYING:
+        # On its way out: it comes back instead of being parked. A queued one does so anyway.
+        record.parking = None
+        record.interrupted = record.phase in HOLDING
+        record.resume_from_checkpoint = record.resume_from_checkpoint and event.from_checkpoint
+    return (event.workload,)
+
+
+@record_event.register
+def _activity_reported(event: ev.ActivityReported, facts: Facts) -> Touched:
+    facts.record(event.workload).busy = event.busy
+    return ()
+
+
+@record_event.register
+def _started(event: ev.Started, facts: Facts) -> Touched:
+    record = facts.record(event.workload)
+    record.devices, record.lost = event.devices, event.lost
+    if record.phase in {Phase.STARTING, Phase.RESTORING}:
+        move(facts, record, Phase.RUNNING)
+    return ()
+
+
+@record_event.register
+def _start_failed(event: ev.StartFailed, facts: Facts) -> Touched:
+    record = facts.record(event.workload)
+    record.start_failures += 1
+    record.failure = event.reason or "no reason was given"
+    _note_who_waits(record, busy=False)
+    facts.release(record)
+    return (event.workload,)
+
+
+@record_event.register
+def _checkpoint_done(event: ev.CheckpointDone, facts: Facts) -> Touched:
+    record = facts.record(event.workload)
+    record.checkpoint = event.checkpoint
+    record.resume_from_checkpoint = True
+    return ()
+
+
+@record_event.register
+def _checkpoint_failed(event: ev.CheckpointFailed, facts: Facts) -> Touched:
+    facts.record(event.workload).reason = f"its checkpoint failed: {event.reason}; the last good one stands"
+    return ()
+
+
+@record_event.register
+def _released(event: ev.Released, facts: Facts) -> Touched:
+    record = facts.record(event.workload)
+    _note_who_waits(record, busy=event.busy)
+    facts.release(record)
+    return (event.workload,)
+
+
+@record_event.register
+def _exited(event: ev.Exited, facts: Facts) -> Touched:
+    record = facts.record(event.workload)
+    record.exit = (event.outcome, event.reason)
+    facts.release(record)
+    return (event.workload,)
+
+
+def _note_who_waits(record: Record, busy: bool) -> None:
+    """Somebody waits for a session that ran a cell, or that was not up yet, when its GPUs went."""
+    unannounced = record.phase in STAYING and (record.busy or record.phase is not Phase.RUNNING)
+    record.interrupted = record.interrupted or busy or unannounced

@@ -1,0 +1,93 @@
+"""What follows from the facts of one workload, whoever else waits: the part of a decision without any comparison."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpufair.core import words
+from gpufair.core.actions import Action, BeginCheckpoint, End, Park, Requeue, Stop
+from gpufair.core.facts import STAYING, Facts
+from gpufair.core.model import HOLDING, Kind, Outcome, Phase
+from gpufair.core.record import Record
+from gpufair.core.units import CauseId
+
+# A node that fails to start something is often broken; three more tries find another node or show that it is the spec.
+MAX_START_FAILURES: Final = 3
+
+
+def settle(facts: Facts, record: Record, cause: CauseId) -> Action | None:
+    """The one action that brings a workload's phase in line with its facts; None if it is."""
+    phase = record.phase
+    if phase in HOLDING:
+        if record.held is None:
+            return _after_release(record, cause)
+        return _while_holding(facts, record, cause)
+    if phase is Phase.ENDED:
+        return None
+    if record.cancelled:
+        return End(cause, record.id, Outcome.CANCELLED, "cancelled before it held any GPUs")
+    if phase is Phase.QUEUED and record.parking is not None:
+        return Park(cause, record.id, "parked while it was waiting")
+    if phase is Phase.PARKED and record.touched:
+        return Requeue(cause, record.id, "its owner touched it")
+    return None
+
+
+def _while_holding(facts: Facts, record: Record, cause: CauseId) -> Action | None:
+    held = record.held
+    assert held is not None
+    if record.phase is Phase.STOPPING:
+        return None
+    if record.cancelled:
+        return Stop(cause, record.id, held.incarnation, "cancelled by its owner")
+    if len(held.leases) < record.spec.shape.nodes:
+        return Stop(cause, record.id, held.incarnation, "one of its nodes was lost; a gang starts and stops whole")
+    if record.parking is None or record.phase is Phase.CHECKPOINTING:
+        return None
+    if record.phase is not Phase.RUNNING:
+        return Stop(cause, record.id, held.incarnation, "parked before it was up; the last checkpoint stands")
+    return BeginCheckpoint(
+        cause,
+        record.id,
+        held.incarnation,
+        facts.deadline(record),
+        record.parking,
+        None,
+        "parked at its owner's wish",
+    )
+
+
+def _after_release(record: Record, cause: CauseId) -> Action:
+    if record.cancelled:
+        return End(cause, record.id, Outcome.CANCELLED, "cancelled by its owner")
+    if record.exit is not None:
+        outcome, why = record.exit
+        return End(cause, record.id, outcome, why or f"it ended by itself: {outcome}")
+    session = record.spec.kind is Kind.SESSION
+    if session and record.parking is not None:
+        return Park(cause, record.id, "checkpointed and parked; touch it to queue it again")
+    if record.failure and record.phase in STAYING:
+        if record.start_failures > MAX_START_FAILURES:
+            why = f"it failed to start {record.start_failures} times in a row: {record.failure}"
+            return End(cause, record.id, Outcome.FAILED, why)
+        return Requeue(cause, record.id, f"it failed to start ({record.failure}); queued again")
+    went = _went(record)
+    if session and not record.interrupted:
+        return Park(cause, record.id, f"{went} while idle: parked; touch it to queue it again")
+    return Requeue(cause, record.id, f"{went}: queued again with its first submission time")
+
+
+def _went(record: Record) -> str:
+    if record.beneficiary is not None:
+        return f"preempted for {record.beneficiary}"
+    if record.notice is not None:
+        return f"told to leave ({record.notice})"
+    return "its node let it go"
+
+
+def overdue(facts: Facts, record: Record, cause: CauseId) -> Stop | None:
+    """The end of the grace period: stop what has not left by its deadline."""
+    late = record.phase is Phase.CHECKPOINTING and record.deadline is not None and record.deadline <= facts.now
+    if not late or record.held is None:
+        return None
+    return Stop(cause, record.id, record.held.incarnation, f"its grace of {words.span(facts.grace(record))} has passed")

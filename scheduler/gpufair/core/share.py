@@ -1,0 +1,108 @@
+"""The fair-share metric of one pool at one moment, and the walk down the tree that makes it an order.
+
+m = (O + K) / (a * Cap * W): charged occupancy in the window and commitment, over the entitlement to the window.
+Below 1 an allocation is under-served. beta (banking) is 1 here: unused time is kept as credit in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+from gpufair.core.tree import Tree
+from gpufair.core.units import AllocationPath, GpuMillis, Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An allocation's metric and its parts, as compared."""
+
+    path: AllocationPath
+    occupancy: GpuMillis
+    commitment: GpuMillis
+    entitlement: float
+    budget: GpuMillis
+    metric: float
+
+
+class Shares:
+    """Metrics of all allocations in one pool, kept current while a pass grants GPUs.
+
+    Args:
+        tree: The budget tree.
+        occupancy: O of every tree node.
+        commitment: K of the leaves.
+        capacity: GPUs of the pool; the ranks do not depend on it, the figures do.
+        window: W.
+        count_commitment: Whether K is part of the metric.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        occupancy: Mapping[AllocationPath, GpuMillis],
+        commitment: Mapping[AllocationPath, GpuMillis],
+        capacity: int,
+        window: Millis,
+        count_commitment: bool,
+    ) -> None:
+        self.tree = tree
+        self._occupancy = occupancy
+        self._commitment: dict[AllocationPath, int] = {}
+        # A pool without GPUs still ranks what waits for it.
+        self._full = max(capacity, 1) * window
+        self._count = count_commitment
+        self._metrics: dict[AllocationPath, float] = {}
+        for leaf in sorted(commitment):
+            self.grant(leaf, commitment[leaf])
+
+    def grant(self, leaf: AllocationPath, commitment: int) -> None:
+        """Count GPU time that has just been promised to ``leaf``."""
+        for path in self.tree[leaf].lineage:
+            self._commitment[path] = self._commitment.get(path, 0) + commitment
+            self._metrics.pop(path, None)
+
+    def metric(self, path: AllocationPath) -> float:
+        """m of an allocation. Equal inputs give equal floats on every machine: it is one correctly rounded division."""
+        known = self._metrics.get(path)
+        if known is None:
+            known = self._metrics[path] = self.metric_with(path, 0)
+        return known
+
+    def metric_with(self, path: AllocationPath, more: int) -> float:
+        """m of an allocation if ``more`` GPU time were promised to it."""
+        committed = self._commitment.get(path, 0) + more if self._count else 0
+        entitlement = self.tree[path].entitlement
+        if not entitlement:
+            return inf
+        return (self._occupancy[path] + committed) * entitlement.denominator / (entitlement.numerator * self._full)
+
+    def standing(self, path: AllocationPath, more: int = 0) -> Standing:
+        """The metric with its parts, for people to read."""
+        entitlement = self.tree[path].entitlement
+        return Standing(
+            path=path,
+            occupancy=self._occupancy[path],
+            commitment=GpuMillis(self._commitment.get(path, 0) + more),
+            entitlement=float(entitlement),
+            budget=GpuMillis(int(entitlement * self._full)),
+            metric=self.metric_with(path, more),
+        )
+
+    def outranks(self, mine: AllocationPath, theirs: AllocationPath, own: int, hysteresis: float) -> bool:
+        """The rank rule between two leaves: with its own commitment, m_mine <= (1 - h) * m_theirs where they diverge.
+
+        Args:
+            mine: Leaf of the workload that waits.
+            theirs: Leaf of the workload that runs.
+            own: GPU time that the waiting workload would be promised.
+            hysteresis: h.
+        """
+        sides = self.tree.diverge(mine, theirs)
+        if sides is None:
+            return False
+        theirs_m = self.metric(sides[1])
+        mine_m = self.metric_with(sides[0], own)
+        # Two allocations without any share are equals: neither moves the other.
+        return mine_m < inf and mine_m <= (1 - hysteresis) * theirs_m

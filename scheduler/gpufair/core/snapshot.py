@@ -1,0 +1,182 @@
+"""The whole state as a versioned plain dict, and back; recovery and replay of a journal.
+
+``recover`` applies what was decided and decides nothing: it is what a restarted service does. ``replay`` decides anew
+and compares: it is how a change of the code, or a suspicion, is tested against what really happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from gpufair.core.actions import Action
+from gpufair.core.codec import MalformedRecord, Plain, decode, encode
+from gpufair.core.errors import GpufairError
+from gpufair.core.events import Event
+from gpufair.core.facts import Facts
+from gpufair.core.ledger import Account, Mark, PoolLedger
+from gpufair.core.model import HOLDING, Allocation, Node, Phase, Policy
+from gpufair.core.record import NodeRecord, Record
+from gpufair.core.state import State
+from gpufair.core.tree import Tree
+from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName
+
+VERSION: Final = 1
+
+T = TypeVar("T")
+Journal = Iterable[tuple[Event, Iterable[Action]]]
+
+
+def snapshot(state: State) -> Plain:
+    """The state as JSON-able values. Two states that would decide alike for ever have equal snapshots."""
+    facts = state.facts
+    return {
+        "version": VERSION,
+        "now": facts.now,
+        "policy": encode(facts.policy),
+        "allocations": [encode(allocation) for allocation in facts.tree.allocations],
+        "nodes": [
+            {"node": encode(node.node), "cordoned": node.cordoned, "lost": node.lost} for node in facts.nodes.values()
+        ],
+        "workloads": [encode(facts.records[workload]) for workload in sorted(facts.records)],
+        "ledgers": {
+            pool: {
+                "totals": dict(ledger.totals),
+                "accounts": {
+                    path: [[mark.at, mark.total, mark.gpus] for mark in ledger.accounts[path].marks]
+                    for path in sorted(ledger.accounts)
+                },
+            }
+            for pool, ledger in facts.ledgers.items()
+        },
+        "reservations": facts.reservations,
+        "protected_preemptions": facts.protected_preemptions,
+    }
+
+
+def restore(plain: Mapping[str, Any], validate: bool = False) -> State:
+    """The state that ``snapshot`` wrote.
+
+    Raises:
+        MalformedRecord: It was written by another version, or is not a snapshot.
+    """
+    if plain.get("version") != VERSION:
+        raise MalformedRecord("snapshot", f"its version is {plain.get('version')!r}, not {VERSION}")
+    try:
+        facts = _facts(plain)
+    except (KeyError, TypeError, ValueError) as err:
+        raise MalformedRecord("snapshot", f"is damaged ({err!r})") from err
+    return State.of(facts, validate)
+
+
+def _facts(plain: Mapping[str, Any]) -> Facts:
+    facts = Facts(_read(plain["policy"], Policy))
+    facts.tree = Tree(_read(each, Allocation) for each in plain["allocations"])
+    for each in plain["workloads"]:
+        record = _read(each, Record)
+        facts.records[record.id] = record
+        if record.phase in HOLDING:
+            facts.holding[record.id] = record
+        if record.phase is Phase.QUEUED:
+            facts.enqueue(record)
+        if record.reservation is not None:
+            facts.reserved[record.id] = record
+    for each in plain["nodes"]:
+        node = NodeRecord(_read(each["node"], Node), bool(each["cordoned"]), bool(each["lost"]))
+        facts.nodes[node.node.name] = node
+        facts.by_pool.setdefault(node.node.pool, []).append(node)
+    for workload in sorted(facts.holding):
+        held = facts.holding[workload].held
+        for lease in held.leases if held is not None else ():
+            facts.nodes[lease.node].holders[workload] = lease.gpus
+    for record in sorted(facts.reserved.values(), key=lambda one: one.reservation.order if one.reservation else 0):
+        for lease in record.reservation.leases if record.reservation is not None else ():
+            facts.nodes[lease.node].claims[record.id] = lease.gpus
+    for pool, each in plain["ledgers"].items():
+        facts.ledgers[PoolName(pool)] = _ledger(each)
+    for name in facts.nodes:
+        facts.touch(NodeName(name))
+    facts.now = Instant(plain["now"])
+    facts.reservations = int(plain["reservations"])
+    facts.protected_preemptions = int(plain["protected_preemptions"])
+    return facts
+
+
+def _ledger(plain: Mapping[str, Any]) -> PoolLedger:
+    ledger = PoolLedger()
+    if plain["totals"].keys() != ledger.totals.keys():
+        raise ValueError(f"totals of {sorted(plain['totals'])}")
+    ledger.totals = {use: int(plain["totals"][use]) for use in ledger.totals}
+    for path, marks in plain["accounts"].items():
+        ledger.accounts[AllocationPath(path)] = Account(Mark(*mark) for mark in marks)
+    return ledger
+
+
+def _read(plain: Mapping[str, object], kind: type[T]) -> T:
+    value = decode(plain)
+    if not isinstance(value, kind):
+        raise MalformedRecord(kind.__name__, f"expected, but found a {type(value).__name__}")
+    return value
+
+
+def recover(journal: Journal, start: Mapping[str, Any] | None = None, policy: Policy = Policy()) -> State:
+    """The state after a journal, from a snapshot or from nothing. Decides nothing.
+
+    Args:
+        journal: Each event with the actions decided when it came.
+        start: The snapshot that the journal continues.
+        policy: The options at the beginning, where there is no snapshot.
+    """
+    state = restore(start) if start is not None else State(policy)
+    for event, actions in journal:
+        state.recover(event, actions)
+    return state
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An event about which this version of the core decides otherwise than was recorded."""
+
+    index: int
+    event: Event
+    recorded: tuple[Action, ...]
+    decided: tuple[Action, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What came of deciding a journal anew: the state, and every difference."""
+
+    state: State
+    events: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether every decision was the recorded one."""
+        return not self.differences
+
+
+def replay(journal: Journal, start: Mapping[str, Any] | None = None, policy: Policy = Policy()) -> Replay:
+    """Decide a journal anew and compare.
+
+    After a difference the recorded actions are applied, so that each difference stands for itself.
+    """
+    state = restore(start) if start is not None else State(policy)
+    trial = state.copy()
+    differences: list[Difference] = []
+    count = 0
+    for index, (event, actions) in enumerate(journal):
+        count += 1
+        recorded = tuple(actions)
+        try:
+            decided, error = tuple(trial.handle(event)), ""
+        except GpufairError as err:
+            decided, error = (), f"{type(err).__name__}: {err}"
+        state.recover(event, recorded)
+        if decided != recorded or error:
+            differences.append(Difference(index, event, recorded, decided, error))
+            trial = state.copy()
+    return Replay(state, count, tuple(differences))

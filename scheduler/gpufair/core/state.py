@@ -1,0 +1,192 @@
+"""The scheduler: events in, actions out.
+
+``handle`` writes the facts of an event down, decides, and applies each decision; ``recover`` writes the facts down and
+applies decisions that were recorded earlier. Both end in the same state, to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpufair.core import figures, order
+from gpufair.core.actions import Action
+from gpufair.core.admission import check, check_policy, is_stale
+from gpufair.core.commit import commit
+from gpufair.core.decide import Pass
+from gpufair.core.events import Event
+from gpufair.core.explain import Explanation, explain
+from gpufair.core.facts import Facts
+from gpufair.core.figures import AllocationFigures
+from gpufair.core.invariants import validate
+from gpufair.core.ledger import Conservation, sum_up
+from gpufair.core.model import Phase, Policy
+from gpufair.core.record import NodeView, Workload, view
+from gpufair.core.recording import record_event
+from gpufair.core.tree import Tree
+from gpufair.core.units import Instant, WorkloadId
+from gpufair.core.wakeup import next_wakeup
+
+
+class State:
+    """The whole state of the scheduler. It changes through ``handle``, ``recover`` and ``forget`` only.
+
+    Args:
+        policy: Options.
+        validate: Check all invariants after each event (slow; for tests and for finding bugs).
+
+    Raises:
+        InvalidSpec: The policy makes no sense or asks for something that is not implemented.
+    """
+
+    def __init__(self, policy: Policy = Policy(), validate: bool = False) -> None:
+        check_policy(policy)
+        self._facts = Facts(policy)
+        self._validates = validate
+
+    @classmethod
+    def of(cls, facts: Facts, validate: bool = False) -> State:
+        """A state over these facts, which it owns from now on."""
+        state = cls(facts.policy, validate)
+        state._facts = facts
+        return state
+
+    def handle(self, event: Event) -> list[Action]:
+        """Take an event in and decide.
+
+        The caller feeds ``TimePassed`` at exactly each ``next_wakeup`` before any later event, so that no decision
+        depends on when somebody called.
+
+        Returns:
+            What to do, already applied; empty for a report about an earlier start.
+
+        Raises:
+            GpufairError: The event is refused; the state is unchanged.
+        """
+        facts = self._facts
+        check(event, facts)
+        if is_stale(event, facts):
+            return []
+        facts.advance(event.at)
+        actions = Pass(facts, event.cause, self._commit).run(record_event(event, facts))
+        if self._validates:
+            self.validate()
+        return actions
+
+    def recover(self, event: Event, actions: Iterable[Action]) -> None:
+        """Take in an event with what was decided about it earlier; decide nothing.
+
+        Raises:
+            GpufairError: The event does not fit the state: the journal belongs to another one.
+        """
+        facts = self._facts
+        check(event, facts)
+        if is_stale(event, facts):
+            return
+        facts.advance(event.at)
+        record_event(event, facts)
+        for action in actions:
+            self._commit(action)
+        if self._validates:
+            self.validate()
+
+    def _commit(self, action: Action) -> None:
+        commit(action, self._facts)
+
+    def next_wakeup(self) -> Instant | None:
+        """When ``TimePassed`` is due if nothing happens before; None if nothing is scheduled."""
+        return next_wakeup(self._facts)
+
+    @property
+    def now(self) -> Instant:
+        """The instant of the last event."""
+        return self._facts.now
+
+    @property
+    def policy(self) -> Policy:
+        """The options in force."""
+        return self._facts.policy
+
+    @property
+    def tree(self) -> Tree:
+        """The budget tree."""
+        return self._facts.tree
+
+    @property
+    def facts(self) -> Facts:
+        """What the state is made of, for ``snapshot`` and tests; to be read only."""
+        return self._facts
+
+    @property
+    def protected_preemptions(self) -> int:
+        """Preemptions of protected workloads, counted apart from the rules that decide. Must be 0."""
+        return self._facts.protected_preemptions
+
+    def workload(self, workload: WorkloadId) -> Workload:
+        """One workload.
+
+        Raises:
+            UnknownWorkload: There is none.
+        """
+        return view(self._facts.record(workload), self._facts.now)
+
+    def workloads(self) -> tuple[Workload, ...]:
+        """All workloads, by id, ended ones included."""
+        return tuple(view(self._facts.records[workload], self._facts.now) for workload in sorted(self._facts.records))
+
+    def queue(self) -> tuple[WorkloadId, ...]:
+        """Who waits, in the order in which a pass tries them."""
+        return order.queue(self._facts)
+
+    def nodes(self) -> tuple[NodeView, ...]:
+        """All nodes, by name."""
+        return tuple(
+            NodeView(
+                node=node.node,
+                cordoned=node.cordoned,
+                lost=node.lost,
+                free=max(0, node.room),
+                holders=tuple(sorted(node.holders.items())),
+                reserved=tuple(sorted(node.claims.items())),
+            )
+            for node in self._facts.nodes.values()
+        )
+
+    def budgets(self) -> tuple[AllocationFigures, ...]:
+        """Figures of every node of the tree in every pool."""
+        return figures.budgets(self._facts)
+
+    def explain(self, workload: WorkloadId) -> Explanation:
+        """Why it is where it is, from the same state that decided.
+
+        Raises:
+            UnknownWorkload: There is none.
+        """
+        return explain(self._facts, self._facts.record(workload))
+
+    def conservation(self) -> Conservation:
+        """Where all GPU time went, exactly."""
+        facts = self._facts
+        return sum_up(facts.ledgers[pool].conservation(pool, facts.now) for pool in facts.ledgers)
+
+    def forget(self, before: Instant) -> None:
+        """Drop workloads that ended before an instant. What they were charged stays in the ledger."""
+        records = self._facts.records
+        gone = [
+            workload
+            for workload, record in records.items()
+            if record.phase is Phase.ENDED and record.ended_at is not None and record.ended_at < before
+        ]
+        for workload in gone:
+            del records[workload]
+
+    def copy(self) -> State:
+        """An independent copy, to try something on."""
+        return State.of(self._facts.copy(), self._validates)
+
+    def validate(self) -> None:
+        """Check every invariant that can be seen in one state.
+
+        Raises:
+            Inconsistent: One is broken: a bug.
+        """
+        validate(self._facts)

@@ -1,0 +1,61 @@
+"""Words for the sentences that explain decisions. Everything is exact and the same in every time zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from math import inf
+
+from gpufair.core.model import Lease, Shape
+from gpufair.core.units import Instant
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(instant: Instant) -> str:
+    """An instant in UTC, like 2026-11-29 16:11:32Z; milliseconds only where there are some."""
+    when = _EPOCH + timedelta(milliseconds=instant)
+    whole = when.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{whole}.{instant % 1000:03d}Z" if instant % 1000 else f"{whole}Z"
+
+
+def span(millis: int) -> str:
+    """A span of time in its largest whole unit, like 15 min."""
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if millis >= size and millis % size == 0:
+            return f"{millis // size} {unit}"
+    return f"{millis / 1000:g} s"
+
+
+def metric(value: float) -> str:
+    """A fair-share metric, like m 0.123."""
+    return "m ∞" if value == inf else f"m {value:.4g}"
+
+
+def gpus(count: int) -> str:
+    """A number of GPUs."""
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
+def were(count: int) -> str:
+    """A number of GPUs as the subject of a past sentence."""
+    return f"{gpus(count)} {'was' if count == 1 else 'were'}"
+
+
+def shape(asked: Shape) -> str:
+    """A shape, like 2 nodes × 8 GPUs (a100)."""
+    kind = f" ({asked.gpu_type})" if asked.gpu_type else ""
+    per_node = gpus(asked.gpus_per_node)
+    return f"{per_node}{kind}" if asked.nodes == 1 else f"{asked.nodes} nodes × {per_node}{kind}"
+
+
+def places(leases: Iterable[Lease]) -> str:
+    """The nodes of some leases; long lists are cut."""
+    return names(lease.node for lease in leases)
+
+
+def names(items: Iterable[str]) -> str:
+    """Names joined by commas; long lists are cut."""
+    every = list(items)
+    shown = ", ".join(every[:4])
+    return f"{shown} and {len(every) - 4} more" if len(every) > 4 else shown
