@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
+from pathlib import PurePath
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -82,10 +83,11 @@ class Workload:
     lost: tuple[tuple[str, str], ...] = ()  # what the last restore could not bring back
     restore_offered: bool = False
     serving: bool = False
+    kernel_died: bool = False  # the kernel process of this generation died; `restart` is awaited
     outcome: str | None = None
     ended_s: float | None = None
     charged_gpu_s: float = 0.0
-    notebook: str = ""
+    notebook: str = ""  # absolute path
     kernel_name: str = ""
     progress: ProgressView | None = None
 
@@ -101,8 +103,8 @@ class Workload:
 
     @property
     def label(self) -> str:
-        """How people call it: its name, else its notebook, else the start of its id."""
-        return self.name or self.notebook or self.id[:8]
+        """How people call it: its name, else its notebook's file, else the start of its id."""
+        return self.name or PurePath(self.notebook).name or self.id[:8]
 
 
 @dataclass(frozen=True, slots=True)

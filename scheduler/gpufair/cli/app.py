@@ -1,0 +1,51 @@
+"""The `gpufair` command: which commands there are. What each does is in the module beside this one."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from gpufair.cli import budgets, nodes, run, sessions, watch
+from gpufair.cli.exits import EPILOG, Root
+
+app = typer.Typer(
+    cls=Root,
+    name="gpufair",
+    help="Fair sharing of GPUs between notebook sessions and batch work.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(metadata.version("jupyter-gpufair"))
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Fair sharing of GPUs between notebook sessions and batch work."""
+
+
+_LOOK, _CHANGE, _RUN = "Look", "Change", "Run"
+
+app.command("status", rich_help_panel=_LOOK)(watch.status)
+app.command("queue", rich_help_panel=_LOOK)(watch.queue)
+app.command("why", rich_help_panel=_LOOK)(watch.why)
+app.add_typer(watch.kernels, name="kernels", rich_help_panel=_LOOK)
+app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
+app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)
+app.add_typer(nodes.nodes, name="nodes", rich_help_panel=_CHANGE)
+app.command("serve", rich_help_panel=_RUN)(run.serve)
+app.command("demo", rich_help_panel=_RUN)(run.demo)
+app.command("lab", rich_help_panel=_RUN)(run.lab)

@@ -1,0 +1,98 @@
+"""An explanation as a page of text: the sentence, the place in the queue, both metrics, who holds the GPUs, the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gpufair.cli.output import Column, line, table
+from gpufair.cli.words import NOTHING, clean, gpu_time, metric, moment, ordinal, what
+
+if TYPE_CHECKING:
+    from gpufair.client.types import Explanation, HolderView, Side, StartTime, Workload
+
+
+def print_explanation(explanation: Explanation, known: Mapping[str, Workload], now: float) -> None:
+    """Print ``explanation``; ``known`` gives names to the workloads it mentions."""
+    subject = known.get(explanation.workload)
+    state = what(subject) if subject is not None else explanation.state
+    label = clean(subject.label) if subject is not None else explanation.workload[:8]
+    line(f"{label} ({explanation.workload[:8]}) is {state}{_place(explanation)}.")
+    line(f"  {clean(explanation.sentence, 1000)}")
+    if explanation.start is not None and explanation.start.at_s is not None:
+        line("")
+        line(_start(explanation.start, now))
+    if explanation.mine is not None:
+        _comparison(explanation, explanation.mine)
+    if explanation.holders:
+        line("\nThe GPUs are held by")
+        _holders(explanation.holders, known, now)
+    if explanation.change is not None and explanation.change.text:
+        line(f"\nSmallest change that would start it now: {clean(explanation.change.text, 1000)}")
+
+
+def _place(explanation: Explanation) -> str:
+    if explanation.position is None or explanation.queued is None:
+        return ""
+    # The state already says which place; how many there are in all is the news.
+    return f" of {explanation.queued}" if explanation.state == "queued" else f", {ordinal(explanation.position)}"
+
+
+def _start(start: StartTime, now: float) -> str:
+    when = moment(start.at_s, now)
+    because = f": {clean(start.because, 500)}" if start.because else ""
+    if start.kind == "start_by":
+        return f"Starts by {when} at the latest; this is binding{because}"
+    return f"May start about {when}; this is an estimate, not a promise{because}"
+
+
+def _comparison(explanation: Explanation, mine: Side) -> None:
+    level = explanation.level
+    place = "at the top of the budget tree" if not level else f"below {clean(level)}"
+    line(f"\nDecided {place}; metric = (charged + committed) / budget, the smaller comes first")
+    sides = [("this one", mine), *([("the other", explanation.other)] if explanation.other is not None else [])]
+    columns = [
+        Column("SIDE", 2),
+        Column("ALLOCATION"),
+        Column("CHARGED", 1, right=True),
+        Column("COMMITTED", 1, right=True),
+        Column("BUDGET", 1, right=True),
+        Column("METRIC"),
+    ]
+    rows = (
+        (
+            who,
+            side.allocation or NOTHING,
+            gpu_time(side.occupancy_gpu_s),
+            gpu_time(side.commitment_gpu_s),
+            gpu_time(side.budget_gpu_s),
+            metric(side.metric),
+        )
+        for who, side in sides
+    )
+    table(columns, rows, "")
+
+
+def _holders(holders: tuple[HolderView, ...], known: Mapping[str, Workload], now: float) -> None:
+    columns = [
+        Column("ID"),
+        Column("NAME", 2),
+        Column("USER", 1),
+        Column("ALLOCATION", 1),
+        Column("GPUS", right=True),
+        Column("NODES", 3),
+        Column("PROTECTED UNTIL"),
+    ]
+    rows = (
+        (
+            h.workload[:8],
+            known[h.workload].label if h.workload in known else NOTHING,
+            h.user,
+            h.allocation,
+            str(h.gpus),
+            ", ".join(lease.node for lease in h.leases),
+            moment(h.until_s, now) if h.protected else "not protected",
+        )
+        for h in holders
+    )
+    table(columns, rows, "")

@@ -1,0 +1,75 @@
+"""Options and arguments that several commands share, and their completion from the live service."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from gpufair.core.errors import GpufairError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpufair.client import Client
+
+Found = TypeVar("Found")
+_COMPLETE_S = 1.0  # a shell that hangs on Tab is worse than one that knows nothing
+
+
+def client(folder: Path | None) -> Client:
+    """The service's client for one command."""
+    from gpufair.client import Client  # noqa: PLC0415  # brings the HTTP stack
+
+    return Client(state_dir=folder)
+
+
+def _ask(ctx: typer.Context, ask: Callable[[Client], Iterable[Found]]) -> list[Found]:
+    """What the live service can complete; nothing if it cannot be asked."""
+    from gpufair.client import Client, Patience  # noqa: PLC0415  # as above
+
+    patience = Patience(timeout_s=_COMPLETE_S, tries=1, total_s=_COMPLETE_S)
+    with suppress(GpufairError), Client(state_dir=ctx.params.get("state_dir"), patience=patience) as service:
+        return list(ask(service))
+    return []
+
+
+def complete_workload(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Ids and names of workloads that are not over."""
+    found: list[tuple[str, str]] = []
+    for workload in _ask(ctx, lambda service: [w for w in service.workloads() if w.live]):
+        about = f"{workload.label}: {workload.state}, {workload.user}"
+        if workload.id.startswith(incomplete):
+            found.append((workload.id, about))
+        elif workload.name.startswith(incomplete):
+            found.append((workload.name, about))
+    return found
+
+
+def complete_node(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Names of nodes."""
+    nodes = _ask(ctx, lambda service: service.nodes())
+    return [(n.name, f"{n.state}, {n.gpus} GPUs") for n in nodes if n.name.startswith(incomplete)]
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+StateDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--state-dir",
+        metavar="FOLDER",
+        file_okay=False,
+        help="State folder of the service; beats $GPUFAIR_URL and $GPUFAIR_STATE_DIR.",
+    ),
+]
+WorkloadId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="Id, its first 4 characters or more, or a name.", autocompletion=complete_workload
+    ),
+]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.", autocompletion=complete_node)]
+Wait = Annotated[bool, typer.Option("--wait", help="Return only when it is done.")]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait, like 30s, 15m or 8h.")]
