@@ -1,0 +1,159 @@
+"""A notebook with a GPU in a real JupyterLab: the scheduler, the node and the kernel are the real ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import Look
+from tests.e2e.lab import CURRENT_KERNEL, Lab, running_lab
+
+ITEM = ".jp-gpufair-status-button"
+PICTURE = Path(__file__).parents[2] / "docs" / "images" / "status-bar.png"
+
+# One GPU, two budgets. Protections are short, and after the server's end nothing lingers.
+CONFIG = """
+budgets = "budgets.toml"
+
+[service]
+linger = "1s"
+
+[grace]
+session = "20s"
+
+[[node]]
+name = "node-a"
+gpus = 1
+
+[[node]]
+name = "cpu"
+gpus = 0
+
+[[profile]]
+name = "1gpu"
+display_name = "GPU fair share (1 GPU)"
+gpus = 1
+allocation = "language"
+min_runtime = "8s"
+
+[[profile]]
+name = "vision"
+display_name = "Vision (1 GPU)"
+gpus = 1
+allocation = "vision"
+min_runtime = "2s"
+"""
+BUDGETS = """
+[[allocation]]
+path = "language"
+share = 50
+
+[[allocation]]
+path = "vision"
+share = 50
+"""
+
+
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Processes that were started for this home, however detached."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("HOME") == str(home):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    pytest.importorskip("jupyter_gpufair.app", reason="there is no server extension")
+    (tmp_path / "gpufair.toml").write_text(CONFIG, encoding="utf-8")
+    (tmp_path / "budgets.toml").write_text(BUDGETS, encoding="utf-8")
+    home = tmp_path / "home"
+    home.mkdir()
+    places = {"GPUFAIR_CONFIG": str(tmp_path / "gpufair.toml"), "GPUFAIR_STATE_DIR": str(tmp_path / "state")}
+    try:
+        with running_lab(home, environment=places) as lab:
+            yield lab
+        # 30 s: the service lingers 1 s, then agents see that it is gone.
+        _, left = psutil.wait_procs(processes_of(home), timeout=30)
+        assert left == [], "processes outlive the server"
+    finally:
+        for process in processes_of(home):
+            process.kill()
+
+
+def run_all(page: Page) -> None:
+    page.wait_for_function(f"{CURRENT_KERNEL}?.connectionStatus === 'connected'")
+    page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
+
+
+def test_a_notebook_gets_its_gpu_and_shows_it(lab: Lab, ui: Look) -> None:
+    """The first thing a person sees: the kernel is in the launcher's list, and the status bar says what it has."""
+    lab.write_notebook("first.ipynb", "gpufair-1gpu", {"a": "import os; print('GPUs:', os.environ['GPUFAIR_GPUS'])"})
+
+    def look(page: Page) -> None:
+        lab.open(page, "first.ipynb")
+        expect(page.locator(ITEM)).to_have_text(re.compile(r"^1 (GPU|× .+) · running, protected 0:0\d$"))
+        run_all(page)
+        expect(page.locator(".jp-OutputArea-output")).to_contain_text("GPUs:")
+
+    ui(look)
+
+
+def test_a_preempted_notebook_says_so_and_its_cell_waits(lab: Lab, ui: Look) -> None:
+    """The main promise, seen by the person it is made to: no lost tab, no lost variable, no lost cell."""
+    cells = {"a": "trained = 41", "b": "print('the answer is', trained + 1)"}
+    lab.write_notebook("mine.ipynb", "gpufair-1gpu", cells)
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "mine.ipynb")
+        expect(page.locator(ITEM)).to_have_text(re.compile("running, protected"))
+        page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
+        expect(page.locator(".jp-InputPrompt").nth(0)).to_have_text("[1]:")
+
+        body = {"kernel": {"name": "gpufair-vision"}, "name": "", "path": "other.ipynb", "type": "notebook"}
+        other = lab.request("POST", "api/sessions", body)
+        expect(page.locator(ITEM)).to_have_text(re.compile("queued|parked"), timeout=60_000)
+        page.locator(".jp-CodeCell").nth(1).click()
+        page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
+        expect(page.locator(ITEM)).to_have_text(re.compile("1 cell held"))
+        if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
+            PICTURE.parent.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=PICTURE)
+
+        lab.request("DELETE", f"api/sessions/{other['id']}")
+        expect(page.locator(".jp-OutputArea-output")).to_have_text("the answer is 42\n", timeout=60_000)
+        assert page.evaluate(f"{CURRENT_KERNEL}.id") == kernel_id
+        expect(page.locator(ITEM)).to_have_text(re.compile("running"))
+
+    ui(look)
+
+
+def test_output_of_a_cell_that_ran_unwatched_is_there_later(lab: Lab, ui: Look) -> None:
+    """One closes the laptop on a long cell, and finds its output in the morning."""
+    source = "import time\nfor step in range(4):\n    time.sleep(1)\n    print('step', step)"
+    lab.write_notebook("long.ipynb", "gpufair-1gpu", {"long": source})
+
+    def start(page: Page) -> None:
+        lab.open(page, "long.ipynb")
+        run_all(page)
+        expect(page.locator(".jp-OutputArea-output")).to_contain_text("step 0")
+
+    def later(page: Page) -> None:
+        lab.open(page, "long.ipynb")
+        expect(page.locator(".jp-OutputArea-output")).to_have_text("step 0\nstep 1\nstep 2\nstep 3\n")
+        expect(page.locator(".jp-InputPrompt")).to_have_text("[1]:")
+
+    ui(start)
+    time.sleep(5)
+    ui(later)
