@@ -1,0 +1,136 @@
+"""Who asks, and what they may do."""
+
+from __future__ import annotations
+
+import getpass
+import hmac
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpufair.service.problems import Forbidden, Unauthorized
+from gpufair.service.secrets import Secrets
+from gpufair.service.tables import NAME
+
+
+class Role(StrEnum):
+    """What kind of caller."""
+
+    OPERATOR = "operator"  # may do everything, for everybody
+    USER = "user"  # acts on own workloads
+    AGENT = "agent"  # speaks for one node
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """An authenticated caller. ``name`` is the user, or the node of an agent."""
+
+    role: Role
+    name: str
+
+    @property
+    def operates(self) -> bool:
+        """Whether they may act for others."""
+        return self.role is Role.OPERATOR
+
+    def owns(self, user: str) -> bool:
+        """Whether what belongs to ``user`` is theirs to see and change."""
+        return self.operates or (self.role is Role.USER and self.name == user)
+
+    def require_owner(self, user: str, what: str) -> None:
+        """Refuse others.
+
+        Raises:
+            Forbidden: ``user`` is somebody else.
+        """
+        if not self.owns(user):
+            raise Forbidden(
+                f"{what} belongs to {user!r}; only they or an operator may do this, and you are {self.name!r}"
+            )
+
+    def require_operator(self, what: str) -> None:
+        """Refuse all but operators.
+
+        Raises:
+            Forbidden: The caller is none.
+        """
+        if not self.operates:
+            raise Forbidden(f"only operators may {what}, and {self.name!r} is none; see `operators` in gpufair.toml")
+
+    def acting_for(self, user: str | None) -> str:
+        """Whom a submission belongs to.
+
+        Raises:
+            Forbidden: A user named somebody else.
+        """
+        if user is None or user == self.name:
+            return self.name
+        if not self.operates:
+            raise Forbidden(f"you are {self.name!r} and may not submit for {user!r}; only operators may act for others")
+        return user
+
+
+class Authenticator:
+    """Knows every token of this service. Only digests are compared, in constant time.
+
+    Args:
+        secrets: Tokens are derived from it.
+        owner: The user that the state folder belongs to; the operator's token acts for them by default.
+        users: Further users with a token of their own.
+        operators: Users whose own token may act for others.
+    """
+
+    def __init__(self, secrets: Secrets, owner: str, users: Iterable[str], operators: Iterable[str]) -> None:
+        self.owner = owner
+        self._secrets = secrets
+        self._known: list[tuple[str, Principal]] = [(secrets.operator_token(), Principal(Role.OPERATOR, owner))]
+        operating = set(operators)
+        for user in dict.fromkeys([*users, *operators]):
+            role = Role.OPERATOR if user in operating else Role.USER
+            self._known.append((secrets.user_token(user), Principal(role, user)))
+
+    def person(self, authorization: str | None) -> Principal:
+        """The user or operator that an ``Authorization`` header names.
+
+        Raises:
+            Unauthorized: It names nobody.
+        """
+        token = _bearer(authorization)
+        found: Principal | None = None
+        for known, principal in self._known:  # all of them, so that the time taken tells nothing
+            if hmac.compare_digest(token, known.encode()):
+                found = principal
+        if found is None:
+            raise Unauthorized
+        return found
+
+    def agent(self, authorization: str | None, node: str) -> Principal:
+        """The agent of ``node``.
+
+        Raises:
+            Unauthorized: The token is nobody's.
+            Forbidden: It is somebody's, but not that agent's.
+        """
+        token = _bearer(authorization)
+        if hmac.compare_digest(token, self._secrets.agent_token(node).encode()):
+            return Principal(Role.AGENT, node)
+        self.person(authorization)
+        raise Forbidden(f"only the agent of node {node!r} may speak for it")
+
+
+def _bearer(authorization: str | None) -> bytes:
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme.lower() != "bearer" or not token or len(token) > 512:
+        raise Unauthorized
+    return token.strip().encode()
+
+
+def owner_name() -> str:
+    """The user that runs this, as a name that can stand in a path."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = f"uid-{os.getuid()}"  # a container without an entry in passwd
+    return name if NAME.fullmatch(name) else re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:64] or "owner"

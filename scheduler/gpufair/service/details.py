@@ -1,0 +1,63 @@
+"""What the service knows of a workload beside the core's facts: nothing here is a reason for any decision.
+
+Kept in the journal's database and committed with the entry that changed it, so that a restarted service can tell at once
+where a running kernel listens. Holds no secret.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from gpufair.core.model import CheckpointRef
+
+KEPT_CHECKPOINTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A user's command that no report has answered yet. It is sent again to an agent that comes back."""
+
+    kind: str  # "save" | "restart" | "restore"
+    incarnation: int
+    args: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """Of one workload. ``generation`` counts kernel processes within an incarnation."""
+
+    generation: int = 0
+    serving: bool = False
+    connection: dict[str, Any] | None = None
+    restore_offered: bool = False  # the kernel serves without a checkpoint that exists
+    progress: dict[str, Any] | None = None  # {"step", "fraction"}; not durable
+    pending: tuple[Pending, ...] = ()
+    checkpoints: tuple[dict[str, Any], ...] = ()  # as in the API, oldest first
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is kept durably."""
+        kept = asdict(self)
+        kept["progress"] = None
+        return kept
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Detail:
+        """Back from ``to_dict``; fields of other versions are left out."""
+        known = {f.name for f in fields(cls)}
+        values = {key: value for key, value in data.items() if key in known}
+        values["pending"] = tuple(Pending(**item) for item in values.get("pending") or ())
+        values["checkpoints"] = tuple(values.get("checkpoints") or ())
+        return cls(**values)
+
+
+def checkpoint_dict(checkpoint: CheckpointRef) -> dict[str, Any]:
+    """A checkpoint as the API shows it."""
+    return {
+        "id": checkpoint.id,
+        "sequence": checkpoint.sequence,
+        "at_s": checkpoint.at / 1000,
+        "size_bytes": checkpoint.size_bytes,
+        "duration_s": checkpoint.duration / 1000,
+        "lost": [list(pair) for pair in checkpoint.lost],
+    }

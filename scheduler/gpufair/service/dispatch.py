@@ -1,0 +1,126 @@
+"""Decisions as commands for agents: which node is told what, with which arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpufair.core import actions as act
+from gpufair.core.model import Phase, PreemptReason
+from gpufair.core.record import Workload
+from gpufair.core.state import State
+from gpufair.core.units import WorkloadId
+from gpufair.service.channels import Channel
+from gpufair.service.secrets import Secrets
+from gpufair.wire import StartArgs, to_json
+
+# Names under which services of ours and of Jupyter get their own tokens: never handed on to user code.
+OWN_VARIABLES = frozenset(
+    {"GPUFAIR_TOKEN", "GPUFAIR_TOKEN_FILE", "JUPYTER_TOKEN", "JPY_API_TOKEN", "JUPYTERHUB_API_TOKEN", "JPY_PARENT_PID"}
+)
+
+
+def hosts(workload: Workload) -> tuple[str, ...]:
+    """The nodes on which something is started for it, its first node first.
+
+    A kernel runs on the first node of a gang; the GPUs of the others are leased to it and nothing else starts on them.
+    """
+    if workload.held is None:
+        return ()
+    nodes = tuple(lease.node for lease in workload.held.leases)
+    return nodes if workload.spec.launch.get("type") == "command" else nodes[:1]
+
+
+class Dispatcher:
+    """Makes commands. ``channel_of`` gives the line of a node."""
+
+    def __init__(self, state_dir: Path, secrets: Secrets) -> None:
+        self._state_dir, self._secrets = state_dir, secrets
+        self.channels: dict[str, Channel] = {}
+
+    def channel(self, node: str) -> Channel:
+        """The line of a node, opened on first use."""
+        return self.channels.setdefault(node, Channel(node))
+
+    def perform(self, action: act.Action, state: State) -> None:
+        """Tell the agents what one decision asks of them."""
+        workload = state.workload(action.workload)
+        if workload.held is None:
+            return
+        match action:
+            case act.Start():
+                self.start(workload, action.held.incarnation)
+            case act.BeginCheckpoint():
+                args = {"deadline_s": action.deadline / 1000, "text": notice(action)}
+                self.tell(workload, "preempt", action.incarnation, args)
+            case act.Stop():
+                self.tell(workload, "stop", action.incarnation)
+            case _:
+                pass  # Reserve, Unreserve, Requeue, Park and End change nothing on a node
+
+    def due(self, workload: Workload, node: str, runs: bool) -> None:
+        """Repeat to the agent of ``node`` what is still due of a workload that holds GPUs there."""
+        if workload.phase in (Phase.STARTING, Phase.RESTORING) and not runs:
+            self.start(workload, workload.incarnation, only=node)
+        elif workload.phase is Phase.CHECKPOINTING and runs:
+            deadline = workload.deadline or workload.submitted_at
+            args = {"deadline_s": deadline / 1000, "text": workload.reason}
+            self.channel(node).send("preempt", workload.id, workload.incarnation, args)
+        elif workload.phase is Phase.STOPPING and runs:
+            self.channel(node).send("stop", workload.id, workload.incarnation)
+
+    def start(self, workload: Workload, incarnation: int, only: str | None = None) -> None:
+        """Send ``start`` to each host of the workload (or to one of them)."""
+        held = workload.held
+        if held is None:
+            return
+        places = hosts(workload)
+        for rank, lease in enumerate(held.leases):
+            if lease.node in places and only in (None, lease.node):
+                args = self._start_args(workload, rank, len(places), lease.gpus)
+                self.channel(lease.node).send("start", workload.id, incarnation, to_json(args))
+
+    def tell(self, workload: Workload, kind: str, incarnation: int, args: dict[str, Any] | None = None) -> None:
+        """Send a command to every host of the workload."""
+        for node in hosts(workload):
+            self.channel(node).send(kind, workload.id, incarnation, args)
+
+    def checkpoint_dir(self, user: str, workload: WorkloadId) -> Path:
+        """Where the checkpoints of a workload are."""
+        return self._state_dir / "checkpoints" / user / workload
+
+    def record_dir(self, workload: WorkloadId) -> Path:
+        """Where its recorded outputs are."""
+        return self._state_dir / "records" / workload
+
+    def _start_args(self, workload: Workload, rank: int, nodes: int, gpus: int) -> StartArgs:
+        spec = workload.spec
+        launch = dict(spec.launch)
+        given = launch.get("env")
+        env = (
+            {key: value for key, value in given.items() if key not in OWN_VARIABLES} if isinstance(given, dict) else {}
+        )
+        if nodes > 1:
+            env |= {"GPUFAIR_NODE_RANK": str(rank), "GPUFAIR_NODES": str(nodes)}
+        launch["env"] = env
+        # Which checkpoint the core chose is the one it has, unless its owner asked for a fresh start.
+        restoring = workload.phase is Phase.RESTORING and workload.checkpoint is not None
+        return StartArgs(
+            launch=launch,
+            user=spec.user,
+            name=spec.name,
+            gpus=gpus,
+            kernel_key=self._secrets.kernel_key(workload.id),
+            checkpoint_key=self._secrets.checkpoint_key(spec.user),
+            checkpoint_dir=str(self.checkpoint_dir(spec.user, workload.id)),
+            record_dir=str(self.record_dir(workload.id)),
+            next_sequence=workload.checkpoint.sequence + 1 if workload.checkpoint else 1,
+            restore=workload.checkpoint.id if restoring and workload.checkpoint else None,
+        )
+
+
+def notice(action: act.BeginCheckpoint) -> str:
+    """The sentence that the owner of the session reads."""
+    if action.reason is PreemptReason.SHUTDOWN:
+        return "the scheduler service is ending; the session is checkpointed and can be resumed at the next start"
+    return action.why

@@ -1,0 +1,108 @@
+"""Errors of the API: one table from class to HTTP status, one shape (problem+json)."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Final
+
+from gpufair.core import errors as core
+from gpufair.service.runtime import Closed, InternalError, Overloaded
+from gpufair.service.store import StoreError, StoreUnavailable
+from gpufair.wire import WireError
+
+
+class Unauthorized(core.GpufairError):
+    """No token, or one that nobody has."""
+
+    def __str__(self) -> str:
+        return (
+            "a valid token is needed, as 'Authorization: Bearer ...'; the CLI and Jupyter find theirs in service.json"
+        )
+
+
+class Forbidden(core.GpufairError):
+    """The token is good, but not for this."""
+
+
+class NotFound(core.GpufairError):
+    """There is no such thing."""
+
+
+class TooLarge(core.GpufairError):
+    """A body is beyond the limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"the body is larger than {self.limit:,} bytes"
+
+
+class BadRequest(core.GpufairError):
+    """The request cannot be understood."""
+
+
+class MisdirectedHost(core.GpufairError):
+    """A name in the Host header that isn't ours: a page of somebody else's, resolved to this address (DNS rebinding)."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(host)
+        self.host = host
+
+    def __str__(self) -> str:
+        return f"this service is not {self.host!r}; use the URL in service.json, or a tunnel that keeps a loopback name"
+
+
+class HelloFirst(core.GpufairError):
+    """An agent's boot that the service doesn't know."""
+
+    def __str__(self) -> str:
+        return "this boot of the agent is not known here; say hello (again) first"
+
+
+# The first class that matches counts, so subclasses come before their bases.
+STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
+    (Unauthorized, HTTPStatus.UNAUTHORIZED),
+    (Forbidden, HTTPStatus.FORBIDDEN),
+    (core.NotAMember, HTTPStatus.FORBIDDEN),
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (core.UnknownWorkload, HTTPStatus.NOT_FOUND),
+    (core.UnknownNode, HTTPStatus.NOT_FOUND),
+    (core.WrongPhase, HTTPStatus.CONFLICT),
+    (HelloFirst, HTTPStatus.CONFLICT),
+    (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (MisdirectedHost, HTTPStatus.MISDIRECTED_REQUEST),
+    (BadRequest, HTTPStatus.BAD_REQUEST),
+    (WireError, HTTPStatus.BAD_REQUEST),
+    (Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
+    (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (Closed, HTTPStatus.SERVICE_UNAVAILABLE),
+    (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),
+    (core.Inconsistent, HTTPStatus.INTERNAL_SERVER_ERROR),
+    # Whatever else the core refuses can't be carried out as asked.
+    (core.GpufairError, HTTPStatus.UNPROCESSABLE_ENTITY),
+)
+
+
+def status_of(error: BaseException) -> HTTPStatus:
+    """The status that ``error`` is answered with."""
+    return next((status for cls, status in STATUS if isinstance(error, cls)), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def problem(status: HTTPStatus, detail: str, error: str, **more: Any) -> dict[str, Any]:
+    """The body of an error answer."""
+    return {
+        "type": "about:blank",
+        "title": status.phrase,
+        "status": int(status),
+        "detail": detail,
+        "error": error,
+    } | more
+
+
+def problem_of(error: core.GpufairError) -> dict[str, Any]:
+    """The body of the answer to ``error``."""
+    more = {"line": error.line} if isinstance(error, core.BudgetError) else {}
+    return problem(status_of(error), str(error), type(error).__name__, **more)

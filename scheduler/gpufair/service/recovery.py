@@ -1,0 +1,78 @@
+"""From the journal back to the state: the last snapshot, then every entry after it, as it was decided then."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from gpufair.core import snapshot as core_snapshot
+from gpufair.core.errors import GpufairError
+from gpufair.core.state import State
+from gpufair.core.units import Instant, WorkloadId
+from gpufair.service import codec
+from gpufair.service.details import Detail
+from gpufair.service.journal import Journal
+from gpufair.service.store import Loaded, Snapshot, StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a start begins with."""
+
+    state: State
+    details: dict[WorkloadId, Detail]
+    snapshot_seq: int
+    last_at: Instant
+
+
+async def rebuild(journal: Journal, validate: bool = False) -> Recovered:
+    """The state of the journal.
+
+    Raises:
+        StoreError: An entry is damaged, or was written by a version that this one can't follow; the text names it.
+        StoreUnavailable: The journal can't be read.
+    """
+    return recover(await journal.load(), validate)
+
+
+def recover(loaded: Loaded, validate: bool = False) -> Recovered:
+    """The state of what was loaded. Nothing is decided anew.
+
+    Raises:
+        StoreError: As of ``rebuild``.
+    """
+    state = _begin(loaded.snapshot, validate)
+    for entry in loaded.tail:
+        try:
+            state.recover(codec.load_event(entry.event), codec.load_actions(entry.actions))
+        except GpufairError as err:
+            raise StoreError(
+                f"journal entry {entry.seq} (written by gpufair {entry.core}) does not fit: {err}; "
+                "use the version that wrote it, or restore the journal from a backup"
+            ) from err
+    details: dict[WorkloadId, Detail] = {}
+    for workload, detail in loaded.details.items():
+        try:
+            details[WorkloadId(workload)] = Detail.from_dict(detail)
+        except (TypeError, KeyError) as err:
+            raise StoreError(f"the details of workload {workload!r} in the journal are damaged: {err}") from err
+    seq = loaded.snapshot.seq if loaded.snapshot else 0
+    return Recovered(state, details, seq, state.now)
+
+
+def take_snapshot(state: State, seq: int) -> Snapshot:
+    """The state after entry ``seq``."""
+    return Snapshot(seq, state.now, json.dumps(core_snapshot.snapshot(state), separators=(",", ":")))
+
+
+def _begin(snapshot: Snapshot | None, validate: bool) -> State:
+    if snapshot is None:
+        # Never the configured options: those are journalled as the first event, so that a recovery repeats exactly.
+        return State(validate=validate)
+    try:
+        return core_snapshot.restore(json.loads(snapshot.state), validate)
+    except (GpufairError, ValueError) as err:
+        raise StoreError(
+            f"the snapshot after journal entry {snapshot.seq} cannot be read ({err}); "
+            "use the version of gpufair that wrote it, or restore the journal from a backup"
+        ) from err

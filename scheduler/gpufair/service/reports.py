@@ -1,0 +1,275 @@
+"""Reports of agents as events of the core and changes of the service's details.
+
+A report may come twice and late. One about an earlier incarnation changes nothing; the core looks at that itself, and
+here it is looked at before any detail is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpufair.core import events as ev
+from gpufair.core.errors import UnknownWorkload
+from gpufair.core.model import HOLDING, CheckpointRef, Outcome, Phase
+from gpufair.core.record import Workload
+from gpufair.core.units import Instant, Millis, NodeName, WorkloadId
+from gpufair.service.details import KEPT_CHECKPOINTS, checkpoint_dict
+from gpufair.service.dispatch import Dispatcher, hosts
+from gpufair.service.turn import Turn
+from gpufair.wire import Report, WireError
+
+MAX_NAMES = 1000  # of lost variables and devices in one report
+_LONGEST = 2000  # characters of a reason
+
+# A user's command, and which reports answer it.
+ANSWERS = {
+    "serving": {"restart"},
+    "restored": {"restore"},
+    "restore_failed": {"restore"},
+    "checkpointed": {"save"},
+    "checkpoint_failed": {"save"},
+}
+
+
+@dataclass(slots=True)
+class Gang:
+    """A workload with a process on each of several nodes: it is up when all are, and gone when all are."""
+
+    up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # node -> devices
+    gone: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # node -> (kind, body)
+
+
+class ReportReader:
+    """Takes reports in, at their turn."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._gangs: dict[tuple[WorkloadId, int], Gang] = {}
+
+    def take(self, turn: Turn, node: str, report: Report) -> None:
+        """Take one report in.
+
+        Raises:
+            WireError: It is not well formed.
+        """
+        handler = _HANDLERS.get(report.kind)
+        if handler is None:
+            return  # of a newer agent
+        try:
+            workload = turn.state.workload(WorkloadId(report.workload))
+        except UnknownWorkload:
+            return  # forgotten since it ended
+        if workload.incarnation != report.incarnation:
+            return
+        leased = workload.held is not None and any(lease.node == node for lease in workload.held.leases)
+        if not leased and report.kind != "checkpointed":
+            # Released already; only a checkpoint that is late still counts.
+            return
+        if answered := ANSWERS.get(report.kind):
+            detail = turn.detail(workload.id)
+            pending = tuple(one for one in detail.pending if one.kind not in answered)
+            turn.set_detail(workload.id, replace(detail, pending=pending))
+        handler(self, turn, node, workload, report)
+
+    def gone(self, turn: Turn, node: str, workload: Workload) -> None:
+        """The node says that it doesn't run a workload which, by the state, holds GPUs there."""
+        self._part_gone(turn, node, workload, "released", {"busy": workload.busy})
+
+    # -- one method for each kind ---------------------------------------------------------------------------------
+
+    def _serving(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        devices = _strings(report, "devices")
+        generation = _integer(report, "generation")
+        detail = turn.detail(workload.id)
+        connection = report.body.get("connection") or None
+        if connection is not None and not isinstance(connection, dict):
+            raise WireError("serving: connection has to be an object")
+        places = hosts(workload)
+        first = workload.phase in (Phase.STARTING, Phase.RESTORING)
+        if node == places[0]:
+            restored = first and workload.phase is Phase.RESTORING
+            turn.set_detail(
+                workload.id,
+                replace(
+                    detail,
+                    generation=generation,
+                    serving=True,
+                    connection=connection,
+                    progress=None,
+                    # A repeat (an agent that came back) says nothing new about what the kernel has.
+                    restore_offered=(
+                        workload.checkpoint is not None and not restored
+                        if first or generation != detail.generation
+                        else detail.restore_offered
+                    ),
+                ),
+            )
+        gang = self._gang(workload)
+        gang.up[node] = devices
+        if first and all(place in gang.up for place in places):
+            pairs = tuple((NodeName(place), device) for place in places for device in gang.up[place])
+            turn.handle(
+                ev.Started(turn.now, turn.cause(), workload.id, workload.incarnation, pairs, _pairs(report, "lost"))
+            )
+
+    def _progress(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        fraction = report.body.get("fraction", 0.0)
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise WireError("progress: fraction has to be a number from 0 to 1")
+        progress = {"step": str(report.body.get("step", ""))[:64], "fraction": float(fraction)}
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=progress), durable=False)
+
+    def _activity(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        busy = report.body.get("busy") is True
+        if busy != workload.busy:
+            turn.handle(ev.ActivityReported(turn.now, turn.cause(), workload.id, workload.incarnation, busy))
+
+    def _kernel_died(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        detail = turn.detail(workload.id)
+        if _integer(report, "generation") >= detail.generation:
+            offered = workload.checkpoint is not None
+            turn.set_detail(workload.id, replace(detail, serving=False, connection=None, restore_offered=offered))
+        if workload.busy:
+            turn.handle(ev.ActivityReported(turn.now, turn.cause(), workload.id, workload.incarnation, False))
+
+    def _checkpointed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        body = report.body
+        checkpoint = CheckpointRef(
+            id=_text(report, "id"),
+            sequence=_integer(report, "sequence"),
+            at=Instant(int(_number(report, "at_s") * 1000)),
+            size_bytes=_integer(report, "size_bytes"),
+            duration=Millis(int(_number(report, "duration_s") * 1000)),
+            lost=_pairs(report, "lost"),
+        )
+        if "/" in checkpoint.id or checkpoint.id.startswith("."):
+            raise WireError(f"checkpointed: {str(body['id'])[:80]!r} is no name of a checkpoint")
+        if workload.checkpoint is not None and checkpoint.sequence <= workload.checkpoint.sequence:
+            return
+        turn.handle(ev.CheckpointDone(turn.now, turn.cause(), workload.id, workload.incarnation, checkpoint))
+        detail = turn.detail(workload.id)
+        kept = (*detail.checkpoints, checkpoint_dict(checkpoint))[-KEPT_CHECKPOINTS:]
+        turn.set_detail(workload.id, replace(detail, checkpoints=kept, restore_offered=False, progress=None))
+
+    def _checkpoint_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        reason = _reason(report)
+        turn.handle(ev.CheckpointFailed(turn.now, turn.cause(), workload.id, workload.incarnation, reason))
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None))
+
+    def _restored(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        # Told as a start: it is the same statement about what the session now has.
+        lost = _pairs(report, "lost")
+        turn.handle(ev.Started(turn.now, turn.cause(), workload.id, workload.incarnation, workload.devices, lost))
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), restore_offered=False, progress=None))
+
+    def _restore_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None))
+
+    def _start_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        self._part_gone(turn, node, workload, "start_failed", {"reason": _reason(report)})
+
+    def _released(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        self._part_gone(turn, node, workload, "released", {"busy": report.body.get("busy") is True})
+
+    def _exited(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        outcome = report.body.get("outcome")
+        if outcome not in (Outcome.COMPLETED, Outcome.FAILED):
+            raise WireError("exited: outcome has to be 'completed' or 'failed'")
+        self._part_gone(turn, node, workload, "exited", {"outcome": outcome, "reason": _reason(report)})
+
+    # -- gangs ----------------------------------------------------------------------------------------------------
+
+    def _gang(self, workload: Workload) -> Gang:
+        return self._gangs.setdefault((workload.id, workload.incarnation), Gang())
+
+    def _part_gone(self, turn: Turn, node: str, workload: Workload, kind: str, body: dict[str, Any]) -> None:
+        """One process is gone; when all are, the core hears the worst that was said."""
+        if workload.phase not in HOLDING:
+            return
+        gang = self._gang(workload)
+        gang.gone[node] = (kind, body)
+        places = hosts(workload)
+        missing = [place for place in places if place not in gang.gone]
+        if missing:
+            failed = kind != "exited" or body["outcome"] != Outcome.COMPLETED
+            for place in missing if failed else ():
+                # A gang stops whole: without one of its parts the others only wait for it.
+                self._dispatcher.channel(place).send("stop", workload.id, workload.incarnation)
+            return
+        del self._gangs[(workload.id, workload.incarnation)]
+        said = [gang.gone[place] for place in places]
+        turn.handle(_last_word(turn, workload, said))
+
+
+def _last_word(turn: Turn, workload: Workload, said: list[tuple[str, dict[str, Any]]]) -> ev.Event:
+    """The event that sums up how all parts of a workload ended."""
+    kinds = {kind for kind, _ in said}
+    head = (turn.now, turn.cause(), workload.id, workload.incarnation)
+    failures = [body["reason"] for kind, body in said if kind == "exited" and body["outcome"] == Outcome.FAILED]
+    leaving = workload.phase in (Phase.CHECKPOINTING, Phase.STOPPING)
+    if failures and not (leaving and len(said) > 1):
+        return ev.Exited(*head, Outcome.FAILED, failures[0])
+    if kinds == {"exited"} and not failures:
+        return ev.Exited(*head, Outcome.COMPLETED, said[0][1]["reason"])
+    if "start_failed" in kinds:
+        return ev.StartFailed(*head, next(body["reason"] for kind, body in said if kind == "start_failed"))
+    return ev.Released(*head, busy=any(body.get("busy", False) for _, body in said))
+
+
+_HANDLERS: dict[str, Callable[[ReportReader, Turn, str, Workload, Report], None]] = {
+    name.removeprefix("_"): getattr(ReportReader, name)
+    for name in (
+        "_serving",
+        "_progress",
+        "_activity",
+        "_kernel_died",
+        "_checkpointed",
+        "_checkpoint_failed",
+        "_restored",
+        "_restore_failed",
+        "_start_failed",
+        "_released",
+        "_exited",
+    )
+}
+
+
+def _text(report: Report, key: str) -> str:
+    value = report.body.get(key)
+    if not isinstance(value, str) or not value or len(value) > 256:
+        raise WireError(f"{report.kind}: {key} has to be a string of at most 256 characters")
+    return value
+
+
+def _reason(report: Report) -> str:
+    return str(report.body.get("reason") or "")[:_LONGEST]
+
+
+def _integer(report: Report, key: str) -> int:
+    value = report.body.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise WireError(f"{report.kind}: {key} has to be an integer >= 0")
+    return value
+
+
+def _number(report: Report, key: str) -> float:
+    value = report.body.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e13:
+        raise WireError(f"{report.kind}: {key} has to be a number >= 0")
+    return float(value)
+
+
+def _strings(report: Report, key: str) -> tuple[str, ...]:
+    value = report.body.get(key) or []
+    if not isinstance(value, list) or len(value) > MAX_NAMES or not all(isinstance(item, str) for item in value):
+        raise WireError(f"{report.kind}: {key} has to be a list of strings")
+    return tuple(value)
+
+
+def _pairs(report: Report, key: str) -> tuple[tuple[str, str], ...]:
+    value = report.body.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(item, list | tuple) and len(item) == 2 for item in value):
+        raise WireError(f"{report.kind}: {key} has to be a list of [name, reason]")
+    return tuple((str(name)[:256], str(reason)[:_LONGEST]) for name, reason in value[:MAX_NAMES])

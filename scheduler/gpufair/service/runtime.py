@@ -1,0 +1,382 @@
+"""The one task that owns the core's state.
+
+Steps (requests of the API, reports of agents) are queued; a turn takes all that are there, feeds every due moment and
+then the steps' events to the state, commits them with the actions decided, and only then answers, hands the actions to
+the backend and tells subscribers. If the commit fails, nothing has happened: the state is read anew from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from gpufair.clock import Clock
+from gpufair.core.errors import GpufairError
+from gpufair.core.events import TimePassed
+from gpufair.core.state import State
+from gpufair.core.units import Instant, Millis, WorkloadId, after
+from gpufair.service.backends.base import Backend
+from gpufair.service.broadcast import Broadcast
+from gpufair.service.details import Detail
+from gpufair.service.journal import Journal
+from gpufair.service.recovery import rebuild, take_snapshot
+from gpufair.service.store import StoreError, StoreUnavailable
+from gpufair.service.turn import EMPTY, Turn
+from gpufair.service.views import workload_view
+
+R = TypeVar("R")
+Step = Callable[[Turn], R]
+
+MAX_STEPS = 256  # of one commit
+MAX_MOMENTS = 500  # of one commit: after a long sleep there may be many grid passes to make up for
+MAX_WAITING = 10_000  # steps; beyond it the service says that it is overloaded
+STORE_RETRY = Millis(1000)
+REFRESH_S = 0.25  # queue positions and estimates are told to subscribers at most that often
+
+_log = logging.getLogger(__name__)
+
+
+class Overloaded(GpufairError):
+    """Too many requests wait already."""
+
+    def __str__(self) -> str:
+        return f"{MAX_WAITING} requests wait for the scheduler already; try again in a few seconds"
+
+
+class InternalError(GpufairError):
+    """A bug: the request was not carried out and the state is as it was before."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"an internal error ({self.what}) was met, and nothing was changed; the service's log has the details"
+
+
+class Closed(GpufairError):
+    """The service is ending."""
+
+    def __str__(self) -> str:
+        return "the service is ending; it can be asked again once it has been restarted"
+
+
+@dataclass(eq=False, slots=True)
+class _Asked(Generic[R]):
+    step: Step[R]
+    done: asyncio.Future[R]
+    result: Any = None
+    error: GpufairError | None = None
+
+    def answer(self) -> None:
+        if self.done.done():
+            return  # whoever asked has gone
+        if self.error is not None:
+            self.done.set_exception(self.error)
+        else:
+            self.done.set_result(self.result)
+
+    def fail(self, error: GpufairError) -> None:
+        self.error = error
+        self.answer()
+
+
+@dataclass(slots=True)
+class Options:
+    """How the runtime runs."""
+
+    snapshot_every: int = 1000  # journal entries
+    validate: bool = False  # check all invariants after each event
+
+
+class Runtime:
+    """Owns the state, feeds it, and tells what came of it. ``start`` before the first ``do``."""
+
+    def __init__(self, journal: Journal, clock: Clock, options: Options | None = None) -> None:
+        self._journal, self._clock = journal, clock
+        self._options = options or Options()
+        self.backend: Backend | None = None
+        self.broadcast = Broadcast()
+        self._state = State(validate=self._options.validate)
+        self._details: dict[WorkloadId, Detail] = {}
+        self._asked: deque[_Asked[Any]] = deque()
+        self._arrived = asyncio.Event()
+        self._turning = asyncio.Lock()  # held while the state is ahead of the journal
+        self._sound = False  # the state is that of the journal
+        self._snapshot_seq = 0
+        self._last_at = Instant(0)
+        self._retry_at: Instant | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._refresher: asyncio.Task[None] | None = None
+        self._shown: dict[WorkloadId, dict[str, Any]] = {}  # as last told to subscribers
+        self._listeners: list[Callable[[], None]] = []
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover the state from the journal and begin to take steps.
+
+        Raises:
+            StoreError: The journal is damaged or of another version.
+            StoreUnavailable: It can't be read.
+        """
+        await self._rebuild()
+        self._shown = {workload: self._view(workload) for workload in self._state.facts.records}
+        self._task = asyncio.create_task(self._run(), name="runtime")
+        self._refresher = asyncio.create_task(self._refresh(), name="runtime-refresh")
+
+    async def close(self) -> None:
+        """Finish the turn in progress; refuse what still waits."""
+        for task in (self._refresher, self._task):
+            if task is not None:
+                async with self._turning:  # a commit in progress is finished first
+                    task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+        while self._asked:
+            self._asked.popleft().fail(Closed())
+
+    @property
+    def alive(self) -> bool:
+        """Whether the task runs."""
+        return self._task is not None and not self._task.done()
+
+    # -- what others call -----------------------------------------------------------------------------------------
+
+    def now(self) -> Instant:
+        """The present: the clock's, but never before the last journalled event."""
+        return Instant(max(self._clock.now(), self._last_at))
+
+    async def do(self, step: Step[R]) -> R:
+        """Run ``step`` at its turn; return its result once all it did is durable.
+
+        Raises:
+            GpufairError: What the step raised.
+            StoreUnavailable: The journal can't be written; nothing has changed.
+        """
+        if not self.alive:
+            raise Closed
+        if len(self._asked) >= MAX_WAITING:
+            raise Overloaded
+        asked: _Asked[R] = _Asked(step, asyncio.get_running_loop().create_future())
+        self._asked.append(asked)
+        self._arrived.set()
+        return await asked.done
+
+    async def read(self, look: Callable[[State], R]) -> R:
+        """What ``look`` returns for the committed state. It must be quick and must not keep the state.
+
+        Raises:
+            GpufairError: What ``look`` raised.
+            StoreUnavailable: The state could not be recovered after a failed commit yet.
+        """
+        async with self._turning:
+            if not self._sound:
+                await self._rebuild()
+            return look(self._state)
+
+    def detail(self, workload: WorkloadId) -> Detail:
+        """The committed detail of a workload."""
+        return self._details.get(workload, EMPTY)
+
+    async def view(self, workload: WorkloadId) -> dict[str, Any]:
+        """The Workload object of one workload.
+
+        Raises:
+            UnknownWorkload: There is none.
+        """
+
+        def look(state: State) -> dict[str, Any]:
+            state.workload(workload)
+            return self._view(workload)
+
+        return await self.read(look)
+
+    async def views(self, only: Callable[[Any], bool] = lambda _record: True) -> list[dict[str, Any]]:
+        """The Workload objects of all workloads whose record ``only`` accepts, in the order of submission."""
+
+        def look(state: State) -> list[dict[str, Any]]:
+            places = _places(state)
+            chosen = [record for record in state.facts.records.values() if only(record)]
+            chosen.sort(key=lambda record: (record.submitted_at, record.id))
+            return [self._view(record.id, places) for record in chosen]
+
+        return await self.read(look)
+
+    def on_commit(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` after each commit. It must not block or fail."""
+        self._listeners.append(listener)
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._wait()
+            try:
+                async with self._turning:
+                    await self._turn()
+            except Exception:  # noqa: BLE001
+                # The loop is the service: it must outlive any bug in a turn.
+                _log.exception("a turn of the runtime failed")
+                self._sound = False
+                self._retry_at = after(self.now(), STORE_RETRY)
+
+    def _due(self) -> Instant | None:
+        """When the state or a retry wants a turn."""
+        wakeup = self._state.next_wakeup() if self._sound else None
+        if self._retry_at is None:
+            return wakeup
+        return self._retry_at if wakeup is None else Instant(max(wakeup, self._retry_at))
+
+    async def _wait(self) -> None:
+        """Return when something was asked or a moment is due."""
+        if self._asked:
+            return
+        self._arrived.clear()
+        due = self._due()
+        if due is None:
+            await self._arrived.wait()
+            return
+        if due <= self._clock.now():
+            return
+        tasks = [asyncio.create_task(self._arrived.wait()), asyncio.create_task(self._clock.sleep_until(due))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _turn(self) -> None:
+        batch = [self._asked.popleft() for _ in range(min(MAX_STEPS, len(self._asked)))]
+        try:
+            if not self._sound:
+                await self._rebuild()
+            self._retry_at = None
+            turn = Turn(self.now(), self._state, self._details, self._journal.seq + 1)
+            if self._pass_time(turn):
+                culprit = self._take_steps(turn, batch)
+                if culprit is not None:
+                    # What it left half done must not be committed; the others try again without it.
+                    await self._rebuild()
+                    batch.remove(culprit)
+                    culprit.answer()
+                    self._asked.extendleft(reversed(batch))
+                    return
+            else:
+                self._asked.extendleft(reversed(batch))  # more moments are due: they come first
+                batch = []
+            await self._journal.append(turn.entries, turn.durable_details())
+        except (StoreUnavailable, StoreError) as err:
+            self._sound = False
+            self._retry_at = after(self.now(), STORE_RETRY)
+            _log.error("%s", err)
+            for asked in batch:
+                asked.fail(err)
+            with suppress(StoreUnavailable, StoreError):
+                await self._rebuild()
+            return
+        self._committed(turn, batch)
+        await self._snapshot_if_due()
+
+    def _pass_time(self, turn: Turn) -> bool:
+        """Feed each due moment in order. False: there are more than fit into one commit."""
+        for _ in range(MAX_MOMENTS):
+            due = self._state.next_wakeup()
+            if due is None or due > turn.now:
+                return True
+            turn.handle(TimePassed(due, turn.cause()))
+        return False
+
+    def _take_steps(self, turn: Turn, batch: list[_Asked[Any]]) -> _Asked[Any] | None:
+        """Run the steps. A step that broke (a bug, not a refusal) is returned; the turn is then to be dropped."""
+        for asked in batch:
+            asked.error, asked.result = None, None
+            try:
+                asked.result = asked.step(turn)
+            except GpufairError as err:
+                asked.error = err
+            except Exception as err:  # noqa: BLE001
+                _log.exception("a step failed")
+                asked.error = InternalError(type(err).__name__)
+                return asked
+        return None
+
+    def _committed(self, turn: Turn, batch: list[_Asked[Any]]) -> None:
+        if turn.entries:
+            self._last_at = self._state.now
+        self._details.update(turn.staged)
+        for asked in batch:
+            asked.answer()
+        if self.backend is not None and turn.actions:
+            self.backend.perform(turn.actions, self._state)
+        self._publish(turn.touched)
+        for listener in self._listeners:
+            listener()
+
+    # -- recovery -------------------------------------------------------------------------------------------------
+
+    async def _rebuild(self) -> None:
+        """Make the state that of the journal."""
+        self._sound = False
+        recovered = await rebuild(self._journal, self._options.validate)
+        self._state, self._details = recovered.state, recovered.details
+        self._snapshot_seq, self._last_at = recovered.snapshot_seq, recovered.last_at
+        self._sound = True
+
+    async def _snapshot_if_due(self) -> None:
+        if self._journal.seq - self._snapshot_seq >= self._options.snapshot_every:
+            await self.snapshot()
+
+    async def snapshot(self) -> None:
+        """Save a snapshot now, so that the next start is quick."""
+        try:
+            await self._journal.save_snapshot(take_snapshot(self._state, self._journal.seq))
+        except StoreUnavailable as err:
+            _log.warning("no snapshot was saved (%s); the journal alone is enough", err.why)
+            # Not at each event until there is room again.
+        self._snapshot_seq = self._journal.seq
+
+    # -- telling --------------------------------------------------------------------------------------------------
+
+    def _view(self, workload: WorkloadId, places: dict[WorkloadId, int] | None = None) -> dict[str, Any]:
+        places = _places(self._state) if places is None else places
+        return workload_view(self._state, workload, self.detail(workload), places.get(workload), self.now())
+
+    def _publish(self, workloads: set[WorkloadId]) -> None:
+        """Tell subscribers about these workloads, as far as something changed for them."""
+        known = self._state.facts.records
+        places = _places(self._state) if workloads else {}
+        changed: list[dict[str, Any]] = []
+        for workload in sorted(workloads & known.keys()):
+            view = self._view(workload, places)
+            if _steady(view) != _steady(self._shown.get(workload, {})):
+                self._shown[workload] = view
+                changed.append(view)
+        self.broadcast.publish(changed)
+
+    async def _refresh(self) -> None:
+        """Positions, estimates and reasons of those who wait change with everybody else's events."""
+        seen = -1
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            if seen == self._journal.seq:
+                continue
+            async with self._turning:
+                if self._sound:
+                    seen = self._journal.seq
+                    self._publish(set(self._state.queue()))
+
+
+def _places(state: State) -> dict[WorkloadId, int]:
+    return {workload: place for place, workload in enumerate(state.queue(), 1)}
+
+
+def _steady(view: dict[str, Any]) -> dict[str, Any]:
+    """A view without what changes with time alone."""
+    return {key: value for key, value in view.items() if key != "charged_gpu_s"}

@@ -1,0 +1,111 @@
+"""From what somebody asked for to a workload of the core: profile, defaults, and whether they may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from gpufair.core.errors import GpufairError, InvalidSpec, NotAMember, UnknownAllocation
+from gpufair.core.model import DEFAULT_POOL, Kind, Shape, WorkloadSpec
+from gpufair.core.tree import Tree
+from gpufair.core.units import AllocationPath, Millis, PoolName
+from gpufair.service.config import Config, Profile
+from gpufair.service.tables import hint
+
+
+class UnknownProfile(GpufairError):
+    """No such profile is configured."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, known)
+        self.name, self.known = name, known
+
+    def __str__(self) -> str:
+        known = ", ".join(self.known) or "none"
+        return f"there is no profile {self.name!r}{hint(self.name, self.known)}; known are {known}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A submission. None: left to the profile, or to the default."""
+
+    launch: Mapping[str, Any]
+    profile: str | None = None
+    allocation: str | None = None
+    gpus: int | None = None
+    nodes: int | None = None
+    gpu_type: str | None = None
+    min_runtime_s: float | None = None
+    kind: str | None = None
+    name: str | None = None
+    priority: int | None = None
+    resumable: bool | None = None
+    pools: tuple[str, ...] | None = None
+
+
+def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSpec:
+    """The workload that ``user`` gets.
+
+    Raises:
+        UnknownProfile: The profile isn't configured.
+        UnknownAllocation: The allocation is no leaf of ``tree``.
+        NotAMember: It isn't open to ``user``, or none is.
+        InvalidSpec: A kernel on several nodes of 0 GPUs, say.
+    """
+    profile = _profile(wanted.profile, config)
+    gpus = profile.gpus if wanted.gpus is None else wanted.gpus
+    # A workload without GPUs draws on no budget, so it needs no protection to be charged for.
+    min_runtime = profile.min_runtime
+    if wanted.min_runtime_s is not None:
+        min_runtime = Millis(round(wanted.min_runtime_s * 1000))
+        if wanted.min_runtime_s > 0 and min_runtime == 0:
+            raise InvalidSpec("min_runtime_s is below a millisecond; use 0 for an unallocated workload")
+    return WorkloadSpec(
+        allocation=_allocation(wanted.allocation or profile.allocation, user, tree),
+        user=user,
+        kind=Kind(wanted.kind) if wanted.kind is not None else profile.kind,
+        shape=Shape(
+            gpus_per_node=gpus,
+            nodes=profile.nodes if wanted.nodes is None else wanted.nodes,
+            gpu_type=profile.gpu_type if wanted.gpu_type is None else wanted.gpu_type,
+        ),
+        min_runtime=min_runtime,
+        resumable=True if wanted.resumable is None else wanted.resumable,
+        priority=profile.priority if wanted.priority is None else wanted.priority,
+        pools=tuple(PoolName(pool) for pool in wanted.pools) if wanted.pools else _pools(config, gpus),
+        name=wanted.name or "",
+        grace=profile.grace,
+        launch=MappingProxyType(dict(wanted.launch)),
+    )
+
+
+def _profile(name: str | None, config: Config) -> Profile:
+    if name is None:
+        return Profile("", "", gpus=0)
+    for profile in config.profiles:
+        if profile.name == name:
+            return profile
+    raise UnknownProfile(name, tuple(profile.name for profile in config.profiles))
+
+
+def _allocation(asked: str, user: str, tree: Tree) -> AllocationPath:
+    open_to = tree.open_to(user)
+    if not asked:
+        if not open_to:
+            raise NotAMember(user, AllocationPath("(any)"), ())
+        return open_to[0]
+    path = AllocationPath(asked)
+    if not tree.is_leaf(path):
+        raise UnknownAllocation(path, tree.leaves)
+    if not tree.allows(user, path):
+        raise NotAMember(user, path, open_to)
+    return path
+
+
+def _pools(config: Config, gpus: int) -> tuple[PoolName, ...]:
+    """All configured pools that could take it, the default one first."""
+    names = sorted({node.pool for node in config.nodes if gpus == 0 or node.gpus != 0})
+    names.sort(key=lambda name: name != DEFAULT_POOL)
+    return tuple(PoolName(name) for name in names) or (DEFAULT_POOL,)

@@ -1,0 +1,90 @@
+"""One turn of the runtime: the events and details that are committed together, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpufair.core import actions as act
+from gpufair.core.events import Event
+from gpufair.core.state import State
+from gpufair.core.units import CauseId, Instant, WorkloadId
+from gpufair.service import codec
+from gpufair.service.details import Detail
+from gpufair.service.store import NewEntry
+
+EMPTY = Detail()
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a step may do. Valid only while the step runs.
+
+    Attributes:
+        now: The instant of this turn's events.
+        state: The core's state; changed through ``handle`` only.
+    """
+
+    now: Instant
+    state: State
+    _details: dict[WorkloadId, Detail]  # committed ones
+    _next_seq: int
+    entries: list[NewEntry] = field(default_factory=list)
+    actions: list[act.Action] = field(default_factory=list)
+    staged: dict[WorkloadId, Detail] = field(default_factory=dict)
+    durable: set[WorkloadId] = field(default_factory=set)
+    touched: set[WorkloadId] = field(default_factory=set)
+
+    def cause(self) -> CauseId:
+        """A name for the next event: the number that its journal entry will have."""
+        return CauseId(f"e{self._next_seq + len(self.entries)}")
+
+    def handle(self, event: Event) -> list[act.Action]:
+        """Feed an event and note it, with the actions decided, for the journal.
+
+        Raises:
+            GpufairError: The core refused the event; nothing has changed.
+        """
+        actions = self.state.handle(event)
+        self.entries.append(
+            NewEntry(
+                event.at, codec.dump_event(event), codec.dump_actions(actions), codec.policy_digest(self.state.policy)
+            )
+        )
+        self.actions += actions
+        if isinstance(workload := getattr(event, "workload", None), str):
+            self.touched.add(WorkloadId(workload))
+        for action in actions:
+            self.touched.add(action.workload)
+            self._follow(action)
+        return actions
+
+    def detail(self, workload: WorkloadId) -> Detail:
+        """The detail of a workload, changes of this turn included."""
+        return self.staged.get(workload) or self._details.get(workload, EMPTY)
+
+    def set_detail(self, workload: WorkloadId, detail: Detail, *, durable: bool = True) -> None:
+        """Replace the detail of a workload when this turn is committed."""
+        if detail != self.detail(workload):
+            self.staged[workload] = detail
+            self.touched.add(workload)
+            if durable:
+                self.durable.add(workload)
+
+    def _follow(self, action: act.Action) -> None:
+        """A kernel is reachable only between its start and its release."""
+        detail = self.detail(action.workload)
+        match action:
+            case act.Start():
+                fresh = Detail(generation=detail.generation, checkpoints=detail.checkpoints)
+                self.set_detail(action.workload, fresh)
+            case act.Requeue() | act.Park() | act.End():
+                self.set_detail(action.workload, Detail(generation=detail.generation, checkpoints=detail.checkpoints))
+            case act.Stop():
+                self.set_detail(action.workload, Detail(generation=detail.generation, checkpoints=detail.checkpoints))
+            case _:
+                pass
+
+    def durable_details(self) -> dict[str, dict[str, Any] | None]:
+        """What to commit beside the entries."""
+        return {str(workload): self.staged[workload].to_dict() for workload in sorted(self.durable)}

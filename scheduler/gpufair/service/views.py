@@ -1,0 +1,175 @@
+"""What the API shows: JSON-able objects made of the core's views and the service's details. Instants are Unix seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpufair.core.ledger import Conservation
+from gpufair.core.model import Phase
+from gpufair.core.record import NodeView
+from gpufair.core.state import State
+from gpufair.core.units import Instant, WorkloadId
+from gpufair.service.config import Profile
+from gpufair.service.details import Detail, checkpoint_dict
+
+
+def seconds(instant: int | None) -> float | None:
+    """Milliseconds as seconds."""
+    return None if instant is None else instant / 1000
+
+
+def workload_view(
+    state: State, workload: WorkloadId, detail: Detail, position: int | None, now: Instant
+) -> dict[str, Any]:
+    """The Workload object of the API."""
+    it = state.workload(workload)
+    spec, held = it.spec, it.held
+    charged = it.charged
+    if held is not None and spec.allocated:
+        # The core's figure is that of its last event; time went on.
+        charged_gpus = sum(lease.gpus for lease in held.leases)
+        charged_ms = charged + charged_gpus * max(0, now - state.now)
+    else:
+        charged_ms = int(charged)
+    launch: Mapping[str, Any] = spec.launch
+    return {
+        "id": it.id,
+        "name": spec.name,
+        "kind": spec.kind.value,
+        "user": spec.user,
+        "allocation": spec.allocation,
+        "gpus": spec.shape.gpus_per_node,
+        "nodes": spec.shape.nodes,
+        "gpu_type": spec.shape.gpu_type,
+        "min_runtime_s": spec.min_runtime / 1000,
+        "resumable": spec.resumable,
+        "priority": spec.priority,
+        "state": it.phase.value,
+        "submitted_s": seconds(it.submitted_at),
+        "incarnation": it.incarnation,
+        "generation": detail.generation,
+        "starts": it.starts,
+        "preemptions": it.preemptions,
+        "leases": [{"node": lease.node, "gpus": lease.gpus} for lease in held.leases] if held else [],
+        "devices": [list(pair) for pair in it.devices] if held else [],
+        "granted_s": seconds(held.granted_at) if held else None,
+        "protected_until_s": seconds(held.protected_until) if held else None,
+        "deadline_s": seconds(it.deadline) if it.phase in (Phase.CHECKPOINTING, Phase.STOPPING) else None,
+        "position": position,
+        "estimate_s": None,
+        "reason": it.reason,
+        "busy": it.busy,
+        "beneficiary": it.beneficiary,
+        "checkpoint": checkpoint_dict(it.checkpoint) if it.checkpoint else None,
+        "lost": [list(pair) for pair in it.lost],
+        "restore_offered": detail.restore_offered,
+        "serving": detail.serving,
+        "outcome": it.outcome.value if it.outcome else None,
+        "ended_s": seconds(it.ended_at),
+        "charged_gpu_s": charged_ms / 1000,
+        "notebook": str(launch.get("notebook") or ""),
+        "kernel_name": str(launch.get("kernel_name") or ""),
+        "progress": detail.progress,
+    }
+
+
+def masked(view: dict[str, Any]) -> dict[str, Any]:
+    """A Workload object for other users: what a queue has to show, without what they work on."""
+    checkpoint = view["checkpoint"]
+    return view | {
+        "name": "",
+        "notebook": "",
+        "lost": [],
+        "checkpoint": checkpoint and checkpoint | {"lost": []},
+    }
+
+
+def node_view(node: NodeView, last_seen: Instant | None) -> dict[str, Any]:
+    """A node."""
+    state = "lost" if node.lost else "cordoned" if node.cordoned else "ready"
+    return {
+        "name": node.node.name,
+        "pool": node.node.pool,
+        "gpus": node.node.gpus,
+        "gpu_type": node.node.gpu_type,
+        "free_gpus": node.free,
+        "state": state,
+        "cordoned": node.cordoned,
+        "workloads": [workload for workload, _ in node.holders],
+        "last_seen_s": seconds(last_seen),
+        "labels": dict(node.node.labels),
+    }
+
+
+def budgets_view(state: State) -> dict[str, Any]:
+    """The budget tree with its figures, summed over the pools."""
+    window = state.policy.window
+    merged: dict[str, dict[str, Any]] = {}
+    capacity = 0
+    for figures in state.budgets():
+        node = state.tree[figures.path]
+        if figures.path == "":
+            capacity += int(figures.budget)
+            continue
+        entry = merged.setdefault(
+            figures.path,
+            {
+                "path": figures.path,
+                "share": _exact(state, figures.path),
+                "members": list(node.members),
+                "leaf": not node.children,
+                "entitlement": float(node.entitlement),
+                "budget_gpu_s": 0.0,
+                "occupancy_gpu_s": 0.0,
+                "commitment_gpu_s": 0.0,
+                "metric": None,
+                "gpus_held": 0,
+                "gpus_queued": 0,
+            },
+        )
+        entry["budget_gpu_s"] += figures.budget / 1000
+        entry["occupancy_gpu_s"] += figures.occupancy / 1000
+        entry["commitment_gpu_s"] += figures.commitment / 1000
+        entry["gpus_held"] += figures.running_gpus
+        entry["gpus_queued"] += figures.queued_gpus
+    for entry in merged.values():
+        if entry["budget_gpu_s"] > 0:
+            entry["metric"] = (entry["occupancy_gpu_s"] + entry["commitment_gpu_s"]) / entry["budget_gpu_s"]
+    return {"window_s": window / 1000, "capacity_gpu_s": capacity / 1000, "allocations": list(merged.values())}
+
+
+def _exact(state: State, path: str) -> str:
+    """The share as its owner wrote it; implied parents have 1."""
+    for allocation in state.tree.allocations:
+        if allocation.path == path:
+            return allocation.share
+    return "1"
+
+
+def conservation_view(conservation: Conservation) -> dict[str, int]:
+    """Where every GPU-millisecond went; ``error_gpu_ms`` must be 0."""
+    return {
+        "capacity_gpu_ms": conservation.capacity_time,
+        "charged_gpu_ms": conservation.charged,
+        "unallocated_gpu_ms": conservation.unallocated,
+        "held_gpu_ms": conservation.held,
+        "idle_gpu_ms": conservation.idle,
+        "unavailable_gpu_ms": conservation.unavailable,
+        "error_gpu_ms": conservation.error,
+    }
+
+
+def profile_view(profile: Profile) -> dict[str, Any]:
+    """A profile."""
+    return {
+        "name": profile.name,
+        "display_name": profile.display_name,
+        "gpus": profile.gpus,
+        "nodes": profile.nodes,
+        "gpu_type": profile.gpu_type,
+        "allocation": profile.allocation,
+        "min_runtime_s": profile.min_runtime / 1000,
+        "kind": profile.kind.value,
+        "priority": profile.priority,
+    }
