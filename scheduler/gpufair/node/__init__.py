@@ -1,0 +1,1 @@
+"""What runs on a node, beside the user's code: agent, supervisors, checkpoints. Kept light on purpose."""

@@ -1,0 +1,336 @@
+"""The agent of a node: ``python -m gpufair.node.agent --config FILE``.
+
+Takes commands from the service, starts and adopts supervisors, passes on their reports. It may be killed at any time:
+supervisors go on, and the next agent finds them in the node's folder. When no service has been reachable for the
+linger time, it has everything checkpointed and stopped, and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gpufair.core.errors import GpufairError
+from gpufair.node.environment import workload_environment
+from gpufair.node.files import read_json, try_lock, write_json
+from gpufair.node.gpus import allot
+from gpufair.node.outbox import Outbox
+from gpufair.node.service_calls import Refused, ServiceCalls
+from gpufair.node.supervised import Supervised, prune_finished
+from gpufair.paths import private_dir
+from gpufair.wire import (
+    API_VERSION,
+    COMMAND_WAIT_S,
+    HEARTBEAT_S,
+    AgentHello,
+    Command,
+    NodeInventory,
+    StartArgs,
+    from_json,
+    to_json,
+)
+
+BACKOFF_S = (0.1, 2.0)
+GRACE_S = 120.0  # for workloads whose service is gone
+_log = logging.getLogger(__name__)
+
+
+class BadConfig(GpufairError):
+    """The agent's config file cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """Content of the config file, which the service writes. ``linger_s`` None waits for a service for ever."""
+
+    node: NodeInventory
+    state_dir: Path
+    token: str
+    linger_s: float | None
+    grace_s: float = GRACE_S
+
+    @classmethod
+    def read(cls, path: Path) -> AgentConfig:
+        """Raises ``BadConfig``."""
+        data = read_json(path)
+        if data is None:
+            raise BadConfig(f"{path} is no readable JSON object; the service writes it when it starts an agent")
+        try:
+            linger = data["linger_s"]
+            return cls(
+                from_json(NodeInventory, data["node"]),
+                Path(data["state_dir"]),
+                str(data["token"]),
+                None if linger is None else float(linger),
+                float(data.get("grace_s", GRACE_S)),
+            )
+        except (KeyError, TypeError, ValueError, GpufairError) as err:
+            raise BadConfig(f"{path} is not a config of an agent: {type(err).__name__}: {err}") from err
+
+
+class Agent:
+    """One node. ``folder`` is its own; no other agent may use it at the same time."""
+
+    def __init__(self, config: AgentConfig, folder: Path) -> None:
+        self._config = config
+        self._root = private_dir(folder / "workloads")
+        self._boot = secrets.token_hex(8)
+        self._outbox = Outbox()
+        self._live: dict[tuple[str, int], Supervised] = {}
+        self._contact = time.monotonic()
+        self._names = 0
+        write_json(folder / "agent.json", {"pid": os.getpid(), "boot": self._boot}, durable=False)
+
+    # ---------------------------------------------------------------- life
+
+    async def run(self) -> None:
+        """Work until there is nothing to work for (see ``linger_s``)."""
+        for path in sorted(self._root.iterdir()):
+            found = Supervised.found(path, self._reported)
+            if found is not None:
+                self._live[found.key] = found
+                found.follow()
+        talking = asyncio.create_task(self._talk(), name="talk")
+        lingering = asyncio.create_task(self._linger(), name="linger")
+        done, _ = await asyncio.wait({talking, lingering}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (talking, lingering):
+            task.cancel()
+        for task in done:
+            task.result()
+
+    async def _linger(self) -> None:
+        limit = self._config.linger_s
+        if limit is None:
+            await asyncio.get_running_loop().create_future()
+            return
+        while True:
+            left = self._contact + limit - time.monotonic()
+            if left > 0:
+                await asyncio.sleep(left)
+                continue
+            _log.warning("no service for %.0f s: everything is checkpointed and stopped", limit)
+            deadline = time.time() + self._config.grace_s
+            unfinished = [item for item in self._live.values() if not item.finished]
+            for item in unfinished:
+                args = {
+                    "deadline_s": deadline,
+                    "text": "No scheduler has been there for too long: this session is saved and stopped.",
+                }
+                item.tell(self._name(), "preempt", args)
+            tasks = [item.task for item in unfinished if item.task is not None]
+            if tasks:
+                await asyncio.wait(tasks, timeout=self._config.grace_s + 30.0)
+            if time.monotonic() - self._contact >= limit:
+                return
+
+    async def _talk(self) -> None:
+        """Say hello, then take commands and send reports; begin anew whenever either fails."""
+        pause = BACKOFF_S[0]
+        while True:
+            calls = [ServiceCalls(self._config.state_dir, self._config.node.name, self._config.token) for _ in range(2)]
+            try:
+                after = await self._hello(calls[0])
+                pause = BACKOFF_S[0]
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._take_commands(calls[0], after))
+                    group.create_task(self._send_reports(calls[1]))
+            except* (GpufairError, ValueError, TypeError, KeyError) as group_err:  # the latter: no answer of ours
+                _log.info("%s; trying again in %.1f s", group_err.exceptions[0], pause)
+            finally:
+                for call in calls:
+                    call.close()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, BACKOFF_S[1])
+
+    # ---------------------------------------------------------------- the service
+
+    async def _hello(self, calls: ServiceCalls) -> int:
+        running = set(self._outbox.workloads()) | set(self._live)
+        hello = AgentHello(API_VERSION, self._boot, self._config.node, tuple(sorted(running)))
+        answer = await calls.call("POST", "/hello", to_json(hello))
+        self._contact = time.monotonic()
+        expected = {(str(workload), int(incarnation)) for workload, incarnation in answer.get("expected", [])}
+        for key, item in self._live.items():
+            if item.finished:
+                continue
+            if key not in expected:
+                _log.warning("%s is not expected here any more; stopping it", item.folder.name)
+                item.tell(self._name(), "stop", {})
+            elif item.serving:
+                # A service that was restarted knows neither ports nor activity: these are not journalled.
+                for kind in ("serving", "activity"):
+                    if (report := item.last.get(kind)) is not None:
+                        self._outbox.add(*key, kind, report["body"], time.time())
+        return int(answer.get("after", 0))
+
+    async def _take_commands(self, calls: ServiceCalls, after: int) -> None:
+        while True:
+            path = f"/commands?after={after}&boot={self._boot}&wait_s={COMMAND_WAIT_S:g}"
+            answer = await calls.call("GET", path, wait_s=COMMAND_WAIT_S)
+            self._contact = time.monotonic()
+            for data in answer.get("commands", []):
+                command = from_json(Command, data)
+                if command.seq > after:
+                    after = command.seq
+                    try:
+                        self._carry_out(command)
+                    except Exception:  # noqa: BLE001  # one workload's trouble must not end the others' agent
+                        _log.exception("%s of %s failed", command.kind, command.workload)
+
+    async def _send_reports(self, calls: ServiceCalls) -> None:
+        limit = 0
+        while True:
+            await self._outbox.wait(HEARTBEAT_S)
+            batch = self._outbox.batch(*([limit] if limit else []))
+            try:
+                answer = await calls.call("POST", "/reports", {"boot": self._boot, "reports": batch})
+            except Refused as err:
+                if err.status not in {400, 413, 422} or not batch:
+                    raise
+                if len(batch) == 1:
+                    # Sent again it would be refused again, and hold up all that follow.
+                    _log.error("the service does not take %s of %s: %s", batch[0]["kind"], batch[0]["workload"], err)
+                    self._outbox.acknowledged(batch[0]["seq"])
+                limit = 1
+                continue
+            limit = 0
+            self._contact = time.monotonic()
+            self._outbox.acknowledged(int(answer.get("acked", 0)))
+
+    # ---------------------------------------------------------------- commands
+
+    def _carry_out(self, command: Command) -> None:
+        key = (command.workload, command.incarnation)
+        item = self._live.get(key)
+        if command.kind == "start":
+            if item is None:
+                self._start(command)
+        elif item is not None:
+            if not item.finished:
+                item.tell(self._name(), command.kind, command.args)
+        elif command.kind in {"stop", "preempt"}:
+            # Nothing of it is here. That is what the service waits to hear.
+            self._outbox.add(*key, "released", {"busy": False}, time.time())
+
+    def _start(self, command: Command) -> None:
+        key = (command.workload, command.incarnation)
+        node = self._config.node
+        try:
+            args = from_json(StartArgs, command.args)
+            _check_launch(args.launch)
+            taken = [gpu for item in self._live.values() if not item.finished for gpu in item.devices]
+            devices = allot(node.gpu_ids, taken, args.gpus)
+            if devices is None:
+                free = len(node.gpu_ids) - len(taken)
+                raise BadStart(
+                    f"{args.gpus} GPUs were asked for but {free} of {len(node.gpu_ids)} are free on {node.name}"
+                )
+            item = Supervised.at(self._root, *key, self._reported)
+            tag = secrets.token_hex(16)
+            env = workload_environment(
+                args.launch.get("env") or {},
+                node=node.name,
+                workload=command.workload,
+                incarnation=command.incarnation,
+                devices=devices,
+                tag=tag,
+            )
+            item.launch(
+                {
+                    "args": to_json(args),
+                    "workload": command.workload,
+                    "incarnation": command.incarnation,
+                    "devices": list(devices),
+                    "env": env,
+                    "tag": tag,
+                    "orphan_timeout_s": self._config.linger_s,
+                }
+            )
+        except FileExistsError:
+            _log.info("%s.%d was started and finished before", *key)
+        except (GpufairError, ValueError, OSError) as err:
+            _log.warning("%s.%d cannot start: %s", *key, err)
+            self._outbox.add(*key, "start_failed", {"reason": str(err)}, time.time())
+        else:
+            self._live[key] = item
+            item.follow()
+
+    # ---------------------------------------------------------------- reports
+
+    def _reported(self, item: Supervised, report: dict[str, Any]) -> None:
+        last = item.finished
+
+        def acknowledged() -> None:
+            item.acknowledged(report["n"])
+            if last:
+                item.wipe()
+                self._live.pop(item.key, None)
+                prune_finished(self._root, self._live)
+
+        self._outbox.add(*item.key, report["kind"], report["body"], report["at_s"], acknowledged)
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"{self._boot}:{self._names}"
+
+
+class BadStart(GpufairError):
+    """A start command that cannot be carried out here."""
+
+
+def _check_launch(launch: dict[str, Any]) -> None:
+    argv, env = launch.get("argv"), launch.get("env") or {}
+    if launch.get("type") not in {"kernel", "command"}:
+        raise BadStart(f"launch type {launch.get('type')!r} is unknown; it is 'kernel' or 'command'")
+    if not isinstance(argv, list) or not argv or not all(isinstance(part, str) for part in argv):
+        raise BadStart("launch needs argv, a list of at least one string")
+    if not isinstance(env, dict) or not all(isinstance(v, str) for pair in env.items() for v in pair):
+        raise BadStart("launch env must map names to strings")
+    if not isinstance(launch.get("cwd") or "", str):
+        raise BadStart("launch cwd must be a string")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point. Returns the exit status: 0 after lingering, 2 for a bad config, 3 if another agent has the node."""
+    parser = argparse.ArgumentParser(prog="python -m gpufair.node.agent", description="Agent of one node.")
+    parser.add_argument("--config", type=Path, required=True, help="JSON file written by the service")
+    path: Path = parser.parse_args(argv).config
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        config = AgentConfig.read(path)
+    except BadConfig as err:
+        _log.error("%s", err)
+        return 2
+    folder = path.absolute().parent
+    with suppress(PermissionError):  # we lead a session already
+        os.setsid()
+    lock = try_lock(folder / "agent.lock")
+    if lock is None:
+        _log.error("another agent runs for node %s; it goes on and this one ends", config.node.name)
+        return 3
+    return asyncio.run(_main(config, folder))
+
+
+async def _main(config: AgentConfig, folder: Path) -> int:
+    # At once, without waiting for anything: supervisors stay, and nothing is lost that is not in their folders.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _leave)
+    await Agent(config, folder).run()
+    return 0
+
+
+def _leave() -> NoReturn:
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

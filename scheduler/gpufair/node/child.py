@@ -1,0 +1,130 @@
+"""The workload's first process: a Jupyter kernel on fresh ports, or a command.
+
+The supervisor imports this before anything else and starts the child at once, so it stays with cheap modules.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpufair.node.processes import Proc, death_signal, identify
+
+CONNECTION_FILE = "kernel.json"
+PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+_PORTS_FROM = 15_000
+
+
+class Child:
+    """A started process. ``generation`` counts the kernels of one incarnation from 1."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], generation: int, connection: dict[str, Any], log: Path) -> None:
+        self.popen = popen
+        self.generation = generation
+        self.connection = connection  # without the key
+        self.log = log
+        self.identity = identify(popen.pid) or Proc(popen.pid, 0)
+        self.ending = False  # we end it ourselves: its death is no news
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+
+def start_kernel(start: dict[str, Any], folder: Path, generation: int) -> Child:
+    """Write the connection file and start the kernel.
+
+    Args:
+        start: Content of ``start.json``.
+        folder: The supervisor's folder.
+
+    Raises:
+        OSError: It could not be started (no such program, say).
+    """
+    launch = start["args"]["launch"]
+    connection: dict[str, Any] = {"ip": "127.0.0.1", **dict(zip(PORTS, free_ports(len(PORTS)), strict=True))}
+    path = folder / CONNECTION_FILE
+    text = json.dumps(
+        {
+            **connection,
+            "key": start["args"]["kernel_key"],
+            "transport": "tcp",
+            "signature_scheme": "hmac-sha256",
+            "kernel_name": "",
+        }
+    )
+    # Not durable on purpose: a machine that crashes takes the kernel with it, and an fsync costs each start dearly.
+    temporary = path.with_suffix(".new")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)
+    temporary.rename(path)
+    argv = [part.replace("{connection_file}", str(path)) for part in launch["argv"]]
+    env = dict(start["env"])
+    env["JPY_PARENT_PID"] = str(os.getpid())
+    return _spawn(argv, env, launch.get("cwd") or "", folder / "kernel.log", generation, connection)
+
+
+def start_command(start: dict[str, Any], folder: Path) -> Child:
+    """Start a command; its output goes to ``workload.log``. Raises ``OSError`` like ``start_kernel``."""
+    launch = start["args"]["launch"]
+    return _spawn(launch["argv"], start["env"], launch.get("cwd") or str(folder), folder / "workload.log", 1, {})
+
+
+def _spawn(
+    argv: list[str], env: dict[str, str], cwd: str, log: Path, generation: int, connection: dict[str, Any]
+) -> Child:
+    argv = [sys.executable if argv[0] in {"python", "python3"} else argv[0], *argv[1:]]
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as out:
+        if not os.path.isdir(cwd):  # noqa: PTH112  # an empty path is a folder to pathlib
+            home = os.path.expanduser("~")  # noqa: PTH111
+            out.write(f"gpufair: there is no folder {cwd!r} on this node; starting in {home!r}\n".encode())
+            out.flush()
+            cwd = home
+        popen = subprocess.Popen(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=death_signal(),  # noqa: PLW1509  # called in the main thread, before or between other threads' work
+        )
+    return Child(popen, generation, connection, log)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface on which nobody listens now.
+
+    Taken from below the range that the system uses for outgoing connections. Inside it, a client that waits for the
+    kernel to listen could be given that very port as its own end and be connected to itself.
+    """
+    try:
+        upper = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        upper = 32_768
+    if upper - _PORTS_FROM < 1_000:
+        upper = 65_535
+    chooser = random.SystemRandom()
+    held: dict[int, socket.socket] = {}
+    try:
+        while len(held) < count:
+            port = chooser.randrange(_PORTS_FROM, upper)
+            probe = socket.socket()
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                probe.close()
+                continue
+            held.setdefault(port, probe)
+        return list(held)
+    finally:
+        for probe in held.values():
+            probe.close()

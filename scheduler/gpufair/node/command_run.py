@@ -1,0 +1,87 @@
+"""The life of a command under its supervisor: it runs to its end, or is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from gpufair.node.child import Child
+from gpufair.node.gpus import await_release
+from gpufair.node.processes import alive, end_all
+from gpufair.node.reports import ReportLog
+
+_log = logging.getLogger(__name__)
+
+
+class CommandRun:
+    """Runs one incarnation of a command."""
+
+    def __init__(
+        self, start: dict[str, Any], reports: ReportLog, child: Child, on_status: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._start = start
+        self._reports = reports
+        self._child = child
+        self._on_status = on_status
+        self._preempted = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._deadline = 0.0
+
+    def command(self, kind: str, args: dict[str, Any]) -> None:
+        """Take a command (see ``wire.Command``). Returns at once."""
+        if kind == "stop":
+            self._stopped.set()
+        elif kind == "preempt" and not self._preempted.is_set():
+            self._deadline = time.monotonic() + float(args["deadline_s"]) - time.time()
+            self._preempted.set()
+        elif kind == "save":
+            self._reports.add("checkpoint_failed", {"reason": "a command saves its state by itself, at SIGTERM"})
+        else:
+            _log.info("%s means nothing to a command", kind)
+
+    async def run(self) -> None:
+        """Wait for its end, and report it when all is cleaned up."""
+        self._status("serving")
+        self._reports.add("serving", {"generation": 1, "connection": {}, "devices": self._start["devices"], "lost": []})
+        ended = asyncio.create_task(asyncio.to_thread(self._child.popen.wait))
+        waits = {event: asyncio.create_task(event.wait()) for event in (self._preempted, self._stopped)}
+        await asyncio.wait({ended, *waits.values()}, return_when=asyncio.FIRST_COMPLETED)
+        by_itself = ended.done()
+        patience = 0.0
+        if not by_itself and not self._stopped.is_set():
+            self._status("checkpointing")
+            patience = max(self._deadline - time.monotonic(), 0.0)
+        # A stop that comes during the patience of a preemption cuts it short.
+        ending = asyncio.create_task(
+            asyncio.to_thread(end_all, self._child.pid, self._start["tag"], patience_s=patience)
+        )
+        await asyncio.wait({ending, waits[self._stopped]}, return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            await asyncio.to_thread(end_all, self._child.pid, self._start["tag"], patience_s=0.0)
+        processes = await ending | {self._child.identity}
+        for wait in waits.values():
+            wait.cancel()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(ended), 5.0)
+        held = await asyncio.to_thread(await_release, self._start["devices"], [p.pid for p in processes])
+        extra: dict[str, Any] = {}
+        if held or (left := sorted(p.pid for p in processes if alive(p))):
+            _log.error("not all is free: processes %s could not be killed; GPUs still held: %s", left, held)
+            extra = {"leftover": {"processes": left, "gpus": held}}
+        if by_itself:
+            code = ended.result()
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            body = {"outcome": "failed" if code else "completed", "code": code, "reason": how if code else ""}
+            self._status("exited")
+            self._reports.add("exited", {**body, **extra})
+        else:
+            self._status("released")
+            self._reports.add("released", {"busy": True, **extra})
+
+    def _status(self, phase: str) -> None:
+        identity = self._child.identity
+        self._on_status({"phase": phase, "generation": 1, "child": [identity.pid, identity.started]})

@@ -1,0 +1,128 @@
+"""The GPUs of a node: which there are, which a workload sees, and whether it has really let go of them.
+
+Real GPUs are asked through NVML (package ``nvidia-ml-py``, module ``pynvml``); virtual ones are names only, so that
+the whole flow works on a laptop. The NVML part is tested against a stand-in for ``pynvml``: it has not been run on a
+machine with a GPU, and MIG slices are not handled.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+VIRTUAL = "virtual-"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU. ``id`` is its NVML UUID."""
+
+    id: str
+    type: str
+    memory_bytes: int
+
+
+def virtual(count: int) -> tuple[str, ...]:
+    """Ids of ``count`` virtual GPUs."""
+    return tuple(f"{VIRTUAL}{index}" for index in range(count))
+
+
+def is_virtual(gpu_id: str) -> bool:
+    """Whether this is the name of a virtual GPU."""
+    return gpu_id.startswith(VIRTUAL)
+
+
+@contextmanager
+def _nvml() -> Iterator[Any]:
+    """NVML, ready to be asked; None without the package, the driver or a permission to use it."""
+    try:
+        import pynvml  # noqa: PLC0415  # optional, and no node without a GPU should pay for it
+    except ImportError:
+        yield None
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value  # old versions of the package answer bytes
+
+
+def inventory() -> tuple[Gpu, ...]:
+    """The real GPUs of this machine in NVML's order; empty where there are none."""
+    with _nvml() as nvml:
+        if nvml is None:
+            return ()
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return tuple(
+            Gpu(
+                _text(nvml.nvmlDeviceGetUUID(handle)),
+                _text(nvml.nvmlDeviceGetName(handle)),
+                int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            )
+            for handle in handles
+        )
+
+
+def visible_devices(chosen: Sequence[str]) -> str:
+    """``CUDA_VISIBLE_DEVICES`` for these ids: UUIDs of real GPUs, indices of virtual ones, "" for none.
+
+    An empty string hides all GPUs from a workload that has none; leaving the variable out would show it all of them.
+    """
+    return ",".join(re.sub(rf"^{VIRTUAL}", "", gpu_id) for gpu_id in chosen)
+
+
+def allot(inventory_ids: Sequence[str], taken: Iterable[str], count: int) -> tuple[str, ...] | None:
+    """The first ``count`` free ids in the inventory's order, or None if fewer are free."""
+    held = set(taken)
+    free = [gpu_id for gpu_id in inventory_ids if gpu_id not in held]
+    return tuple(free[:count]) if len(free) >= count else None
+
+
+def holders(gpu_ids: Sequence[str], pids: Iterable[int]) -> list[tuple[str, int]]:
+    """(GPU, process) for each of these processes that still has a context on one of these GPUs.
+
+    Processes of others don't count: a shared machine may run what we did not start. Virtual GPUs are held by nobody.
+    """
+    real = [gpu_id for gpu_id in gpu_ids if not is_virtual(gpu_id)]
+    ours = set(pids)
+    if not real or not ours:
+        return []
+    with _nvml() as nvml:
+        if nvml is None:
+            return []
+        held: list[tuple[str, int]] = []
+        for gpu_id in real:
+            try:
+                running = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(gpu_id))
+            except nvml.NVMLError:
+                continue  # a GPU that fell off the bus holds no context; the node's health is another check
+            held += [(gpu_id, process.pid) for process in running if process.pid in ours]
+        return held
+
+
+def await_release(
+    gpu_ids: Sequence[str], pids: Iterable[int], *, timeout_s: float = 10.0, pause_s: float = 0.05
+) -> list[tuple[str, int]]:
+    """Wait until none of these processes holds a context on these GPUs. Blocks for at most ``timeout_s``.
+
+    The driver frees a context a moment after its process is gone; a GPU handed on earlier starts out of memory.
+
+    Returns: What is still held when the time is over; empty when all is free.
+    """
+    pids = list(pids)
+    deadline = time.monotonic() + timeout_s
+    while (held := holders(gpu_ids, pids)) and time.monotonic() < deadline:
+        time.sleep(pause_s)
+    return held

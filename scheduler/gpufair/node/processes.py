@@ -1,0 +1,146 @@
+"""Finding and ending every process of a workload, and no other process.
+
+A workload's first process leads a session of its own, and its environment carries a random tag that its descendants
+inherit. A descendant that leaves the session keeps the tag; one that clears its environment mostly stays in the
+session. Each process is known by id *and* start time, so an id that the system gave to somebody else is never hit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+TAG = "GPUFAIR_TAG"  # environment variable: random per start of a workload
+_PR_SET_PDEATHSIG = 1
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Proc:
+    """A process: ``started`` (clock ticks since boot) tells apart two holders of one id."""
+
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    state: str
+    session: int
+    started: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The name in parentheses may itself hold blanks and parentheses.
+    fields = text[text.rfind(")") + 2 :].split()
+    return _Stat(fields[0], int(fields[3]), int(fields[19]))
+
+
+def identify(pid: int) -> Proc | None:
+    """The process that has this id now, or None (a zombie counts as gone)."""
+    stat = _stat(pid)
+    return None if stat is None or stat.state in "ZX" else Proc(pid, stat.started)
+
+
+def alive(process: Proc) -> bool:
+    """Whether this very process still runs."""
+    return identify(process.pid) == process
+
+
+def find(session: int | None, tag: str) -> set[Proc]:
+    """All living processes of the session, and all whose environment carries ``tag``. Needs /proc (Linux)."""
+    wanted = f"{TAG}={tag}".encode()
+    own = os.getpid()
+    found: set[Proc] = set()
+    if not _PROC.is_dir():
+        return found
+    for entry in os.listdir(_PROC):  # noqa: PTH208  # Path objects for each process cost more than the reading
+        if not entry.isdigit() or int(entry) == own:
+            continue
+        stat = _stat(int(entry))
+        if stat is None or stat.state in "ZX":
+            continue
+        if (session is not None and stat.session == session) or (tag and wanted in _environment(entry)):
+            found.add(Proc(int(entry), stat.started))
+    return found
+
+
+def _environment(pid: str) -> list[bytes]:
+    try:
+        return (_PROC / pid / "environ").read_bytes().split(b"\0")
+    except OSError:  # another user's, or gone
+        return []
+
+
+def send(process: Proc, number: int) -> None:
+    """Signal this very process, if it still runs."""
+    try:
+        fd = os.pidfd_open(process.pid)
+    except (OSError, AttributeError):  # gone, or no Linux
+        return
+    try:
+        # Compared after opening: from here on the descriptor names one process for ever.
+        if identify(process.pid) == process:
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(fd, number)
+    finally:
+        os.close(fd)
+
+
+def end_all(session: int | None, tag: str, *, patience_s: float = 1.0, limit_s: float = 15.0) -> set[Proc]:
+    """Terminate, then kill, all processes of a workload, those included that it starts meanwhile. Blocks.
+
+    Args:
+        session: Session id of its first process (its pid), None if unknown.
+        tag: Value of ``TAG`` in its environment.
+        patience_s: Time between SIGTERM and SIGKILL; 0 kills at once.
+        limit_s: After this long it gives up (a process in uninterruptible I/O cannot be killed).
+
+    Returns: All processes that were signalled. Those that are still ``alive`` could not be killed.
+    """
+    seen: set[Proc] = set()
+    begun = time.monotonic()
+    pause = 0.005
+    while now_there := find(session, tag):
+        elapsed = time.monotonic() - begun
+        if elapsed > limit_s:
+            break
+        if elapsed >= patience_s:
+            targets, number = now_there, signal.SIGKILL
+        else:
+            targets, number = now_there - seen, signal.SIGTERM
+        for process in targets:
+            send(process, number)
+        seen |= now_there
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+    return seen
+
+
+def death_signal() -> Callable[[], None]:
+    """What a child calls before exec so that it dies with its parent, kill -9 of the parent included (Linux).
+
+    The kernel sends it when the *thread* that started the child ends, so children are started from the main thread.
+    """
+    parent = os.getpid()
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):  # no Linux: the agent's cleaning up remains
+        return lambda: None
+
+    def before_exec() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it died before the line above
+            os._exit(1)
+
+    return before_exec

@@ -1,0 +1,242 @@
+"""Checkpoint and restore over a kernel's control channel: when to ask, how long to wait, what to report."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gpufair.core.errors import GpufairError
+from gpufair.node.control import KernelGone
+from gpufair.node.live_kernel import LiveKernel
+from gpufair.node.reports import ReportLog
+
+RESERVE_FACTOR, RESERVE_S = 1.5, 2.0  # time kept for saving: the last duration times this, plus this
+KEPT = 2  # valid checkpoints of a workload
+PROBE_S = 0.5
+LOST_LIMIT = 200  # entries of a report; a namespace of 10,000 generators must still fit into one
+TEXT_LIMIT = 300
+_log = logging.getLogger(__name__)
+
+
+class CheckpointFailed(GpufairError):
+    """A checkpoint or restore did not succeed. ``final``: trying again is of no use."""
+
+    def __init__(self, reason: str, *, final: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.final = reason, final
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def short(text: str) -> str:
+    """A reason, cut to what a report may hold."""
+    return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"
+
+
+def losses(content: dict[str, Any]) -> list[list[str]]:
+    """The [name, reason] pairs of a reply, cut to what a report may hold."""
+    pairs = [[short(str(name)), short(str(reason))] for name, reason in content.get("lost") or []]
+    if len(pairs) > LOST_LIMIT:
+        pairs = [*pairs[:LOST_LIMIT], ["…", f"and {len(pairs) - LOST_LIMIT} more; see the checkpoint's manifest"]]
+    return pairs
+
+
+class Saver:
+    """Saves and restores the kernels of one incarnation, and reports what was saved."""
+
+    def __init__(self, args: dict[str, Any], incarnation: int, key_file: Path, reports: ReportLog) -> None:
+        self._folder = Path(args["checkpoint_dir"])
+        self._incarnation = incarnation
+        self._key_file = key_file
+        self._reports = reports
+        self._next = int(args["next_sequence"])
+        self._running: asyncio.Task[None] | None = None
+        self._duration_s = 0.0
+        self._unable: LiveKernel | None = None  # the kernel that was found to know nothing of checkpoints
+        self.last: dict[str, Any] | None = None  # body of the last ``checkpointed`` report
+        self.keep_all = False  # the state in the newest checkpoint could not be restored: delete none
+
+    # ---------------------------------------------------------------- what the kernel can
+
+    async def probe(self, kernel: LiveKernel, text: str = "", deadline_s: float | None = None) -> bool:
+        """Give notice (with a text), and find out whether the kernel knows our messages.
+
+        A kernel takes control messages one after the other and passes over those it doesn't know. So an answer to
+        a later question, with none to the notice, says that it doesn't know. A kernel that is too busy to answer
+        either (a C call that holds the GIL) is taken to know them.
+        """
+        notice = kernel.control.ask("gpufair_notice_request", {"text": text, "deadline_s": deadline_s})
+        with suppress(KernelGone):
+            await asyncio.shield(kernel.control.ask("kernel_info_request", {}))
+            with suppress(TimeoutError):
+                await kernel.answer(notice, PROBE_S)
+                return True
+            self._unable = kernel
+            return False
+        return True
+
+    # ---------------------------------------------------------------- save
+
+    async def save(self, kernel: LiveKernel, deadline: float) -> None:
+        """One attempt, to be over at ``deadline`` (monotonic). A late answer still counts as a checkpoint.
+
+        Raises:
+            CheckpointFailed: With the kernel's reason.
+            KernelGone: It died meanwhile.
+        """
+        if self._unable is kernel:
+            raise CheckpointFailed("this kernel cannot be checkpointed", final=True)
+        if self._running is not None and not self._running.done():  # asked for earlier and given up by who asked
+            with suppress(CheckpointFailed, KernelGone, TimeoutError):
+                await self._in_time(self._running, deadline)
+        left = deadline - time.monotonic()
+        self._running = asyncio.create_task(self._ask(kernel, wait_s=max(left * 0.9, 0.1)), name="checkpoint")
+        self._running.add_done_callback(_seen)
+        try:
+            await self._in_time(self._running, deadline)
+        except TimeoutError:
+            raise CheckpointFailed("the checkpoint was not complete when the time was over") from None
+
+    @staticmethod
+    async def _in_time(task: asyncio.Task[None], deadline: float) -> None:
+        await asyncio.wait_for(asyncio.shield(task), max(deadline - time.monotonic(), 0.0))
+
+    async def _ask(self, kernel: LiveKernel, wait_s: float) -> None:
+        sequence, self._next = self._next, self._next + 1
+        checkpoint = f"{sequence:06d}-{self._incarnation}"
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as err:
+            raise CheckpointFailed(f"{err.strerror}: {self._folder}") from err
+        content = await kernel.control.ask(
+            "gpufair_checkpoint_request",
+            {
+                "directory": str(self._folder),
+                "id": checkpoint,
+                "sequence": sequence,
+                "key_file": str(self._key_file),
+                "wait_s": wait_s,
+            },
+        )
+        if content.get("status") != "ok":
+            raise CheckpointFailed(_reason(content, "the kernel could not save its variables"))
+        self._duration_s = float(content["duration_s"])
+        self.last = {
+            "id": checkpoint,
+            "sequence": sequence,
+            "at_s": time.time(),
+            "size_bytes": int(content["size_bytes"]),
+            "duration_s": self._duration_s,
+            "lost": losses(content),
+        }
+        self._reports.add("checkpointed", self.last)
+        if not self.keep_all:
+            await asyncio.to_thread(self._prune)
+
+    def _prune(self) -> None:
+        try:
+            importlib.import_module("gpufair.node.checkpoint").prune(self._folder, self._key_file.read_bytes(), KEPT)
+        except Exception:  # the new checkpoint is good; old ones only cost space  # noqa: BLE001
+            _log.warning("old checkpoints could not be removed", exc_info=True)
+
+    async def save_by(self, kernel: LiveKernel, deadline: float, text: str, deadline_s: float) -> bool:
+        """Save before the deadline (monotonic): at the end of the cell, or interrupt it in time.
+
+        Returns at once after a success, else at the deadline: a failed checkpoint must not free GPUs earlier.
+
+        Returns: Whether a cell was interrupted.
+        """
+        grace = deadline - time.monotonic()
+        reserve = min(RESERVE_FACTOR * self._duration_s + RESERVE_S, grace / 2)
+        interrupter = _Interrupter(kernel, deadline - reserve)
+        probe = asyncio.create_task(self.probe(kernel, text, deadline_s))
+        probe.add_done_callback(_seen)
+        try:
+            await kernel.boundary(deadline - reserve - time.monotonic())
+            await kernel.boundary(1.0)  # for the first interrupt to do its work
+            if await self._save_repeatedly(kernel, deadline):
+                return interrupter.interrupted
+            if self._unable is kernel:
+                interrupter.cancel()  # a cell that cannot be saved had better come to its end
+            await asyncio.sleep(max(deadline - time.monotonic(), 0.0))
+            return interrupter.interrupted
+        finally:
+            interrupter.cancel()
+            probe.cancel()
+
+    async def _save_repeatedly(self, kernel: LiveKernel, deadline: float) -> bool:
+        told, pause = "", 1.0
+        while True:
+            try:
+                await self.save(kernel, deadline)
+                return True
+            except (CheckpointFailed, KernelGone) as err:
+                if (reason := short(str(err))) != told:
+                    self._reports.add("checkpoint_failed", {"reason": reason})
+                told = reason
+                if isinstance(err, KernelGone) or err.final or time.monotonic() + pause >= deadline:
+                    return False
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+    # ---------------------------------------------------------------- restore
+
+    async def restore(self, kernel: LiveKernel, checkpoint: str, ready_s: float, limit_s: float) -> list[list[str]]:
+        """Load a checkpoint into the kernel, which must be idle.
+
+        Returns: [name, reason] of what could not be brought back.
+
+        Raises:
+            CheckpointFailed: Nothing was loaded, or not all of it; the checkpoint is unchanged.
+            KernelGone: The kernel died of it.
+        """
+        try:
+            await kernel.answer(kernel.control.ask("kernel_info_request", {}), ready_s)
+            if not await self.probe(kernel):
+                raise CheckpointFailed("this kernel cannot load checkpoints", final=True)
+            content = await kernel.answer(
+                kernel.control.ask(
+                    "gpufair_restore_request",
+                    {"directory": str(self._folder), "id": checkpoint, "key_file": str(self._key_file)},
+                ),
+                limit_s,
+            )
+        except TimeoutError:
+            raise CheckpointFailed("the kernel did not answer in time") from None
+        if content.get("status") != "ok":
+            raise CheckpointFailed(_reason(content, f"checkpoint {checkpoint} could not be loaded"))
+        return losses(content)
+
+
+class _Interrupter:
+    """Interrupts a kernel once a second, from a moment on, for as long as a cell runs."""
+
+    def __init__(self, kernel: LiveKernel, at: float) -> None:
+        self.interrupted = False
+        self._kernel = kernel
+        self._task = asyncio.create_task(self._run(at), name="interrupt")
+        self.cancel = self._task.cancel
+
+    async def _run(self, at: float) -> None:
+        await asyncio.sleep(max(at - time.monotonic(), 0.0))
+        while self._kernel.busy:
+            self.interrupted = True
+            begun = time.monotonic()
+            await self._kernel.interrupt(1.0)
+            await self._kernel.boundary(1.0 - (time.monotonic() - begun))
+
+
+def _reason(content: dict[str, Any], otherwise: str) -> str:
+    return short(str(content.get("reason") or content.get("evalue") or otherwise))
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    """Take note of a failure that nobody waits for any more, so that it isn't reported as forgotten."""
+    if not task.cancelled():
+        task.exception()

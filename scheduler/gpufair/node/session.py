@@ -1,0 +1,305 @@
+"""The life of a kernel under its supervisor: serving, saving, preemption, restart, end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gpufair.node import child as children
+from gpufair.node.child import Child
+from gpufair.node.control import KernelGone
+from gpufair.node.files import write_private
+from gpufair.node.gpus import await_release
+from gpufair.node.live_kernel import LiveKernel
+from gpufair.node.processes import alive
+from gpufair.node.reports import ReportLog
+from gpufair.node.saving import CheckpointFailed, Saver, short
+
+RESTART_WAIT_S = 60.0  # a dead kernel keeps its GPUs this long
+RESTORE_READY_S = 60.0
+RESTORE_LIMIT_S = 1800.0
+SAVE_WAIT_S = 60.0
+TERM_PATIENCE_S = 1.0
+ACTIVITY_INTERVAL_S = 0.25  # 500 small cells are no reason for 1,000 reports
+START_TRIES = 3  # with other ports, if somebody took one between our choice and the kernel's bind
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """Runs one incarnation of a kernel. ``command`` may be called at any time on the event loop; ``run`` ends with it."""
+
+    def __init__(
+        self,
+        start: dict[str, Any],
+        folder: Path,
+        reports: ReportLog,
+        first: Child,
+        on_status: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._start = start
+        self._args = start["args"]
+        self._folder = folder
+        self._reports = reports
+        self._on_status = on_status
+        self._phase = "starting"
+        self._kernel = self._attach(first)
+        self._saver = Saver(self._args, start["incarnation"], folder / "checkpoint.key", reports)
+        self._turn = asyncio.Lock()  # save, restore and restart: one after the other
+        self._work: set[asyncio.Task[None]] = set()
+        self._final: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._ended = asyncio.Event()
+        self._reported_busy = False
+        self._activity: asyncio.TimerHandle | None = None
+        self._activity_at = 0.0
+
+    # ---------------------------------------------------------------- from outside
+
+    async def run(self) -> None:
+        """Serve until all is over and everything is reported and cleaned up."""
+        write_private(self._folder / "checkpoint.key", self._args["checkpoint_key"].encode(), durable=False)
+        self._spawn(self._begin())
+        await self._ended.wait()
+
+    def command(self, kind: str, args: dict[str, Any]) -> None:
+        """Take a command (see ``wire.Command``). Returns at once."""
+        match kind:
+            case "stop":
+                self._finish(self._stop(), stop=True)
+            case "preempt":
+                self._finish(self._preempt(float(args["deadline_s"]), str(args.get("text", ""))), stop=False)
+            case _ if self._final is not None:
+                _log.info("%s came too late: the end has begun", kind)
+            case "save":
+                self._spawn(self._save())
+            case "restore":
+                self._spawn(self._restore(str(args.get("id") or args.get("path", ""))))
+            case "restart":
+                self._restart_command(args.get("generation"))
+            case "interrupt":
+                self._spawn(self._kernel.interrupt())
+            case _:
+                _log.warning("unknown command %r", kind)
+
+    # ---------------------------------------------------------------- start
+
+    def _attach(self, child: Child) -> LiveKernel:
+        record = Path(self._args["record_dir"]) / f"iopub-{self._start['incarnation']}-{child.generation}.jsonl"
+        kernel = LiveKernel(child, self._args["kernel_key"], record, self._busy_changed)
+        task = asyncio.create_task(self._await_death(kernel), name="death")
+        task.add_done_callback(_log_failure)
+        return kernel
+
+    async def _begin(self) -> None:
+        if not self._args.get("restore"):
+            self._serve([])
+            return
+        async with self._turn:
+            self._set_phase("restoring")
+            self._reports.add("progress", {"step": "restoring", "fraction": 0.0})
+            kernel = self._kernel
+            try:
+                lost = await self._saver.restore(kernel, self._args["restore"], RESTORE_READY_S, RESTORE_LIMIT_S)
+                if kernel.gone.done():
+                    raise KernelGone(kernel.gone.result())
+            except (CheckpointFailed, KernelGone) as err:
+                # The checkpoint stays as it is; the user gets an empty kernel and is told why.
+                self._saver.keep_all = True
+                lost = [["*", short(str(err))]]
+                if kernel.gone.done() and not await self._relaunch():
+                    return
+            self._serve(lost)
+
+    def _serve(self, lost: list[list[str]]) -> None:
+        child = self._kernel.child
+        self._set_phase("serving")
+        self._reports.add(
+            "serving",
+            {
+                "generation": child.generation,
+                "connection": child.connection,
+                "devices": self._start["devices"],
+                "lost": lost,
+            },
+        )
+
+    def _set_phase(self, phase: str) -> None:
+        self._phase = phase
+        child = self._kernel.child
+        self._on_status(
+            {
+                "phase": phase,
+                "generation": child.generation,
+                "child": [child.identity.pid, child.identity.started],
+                "last_checkpoint": self._saver.last,
+            }
+        )
+
+    # ---------------------------------------------------------------- activity
+
+    def _busy_changed(self, _busy: bool) -> None:
+        if self._activity is None:
+            wait = self._activity_at + ACTIVITY_INTERVAL_S - time.monotonic()
+            self._activity = asyncio.get_running_loop().call_later(max(wait, 0.0), self._report_activity)
+
+    def _report_activity(self) -> None:
+        self._activity = None
+        if self._kernel.busy != self._reported_busy and not self._ended.is_set():
+            self._activity_at = time.monotonic()
+            self._reported_busy = self._kernel.busy
+            self._reports.add("activity", {"busy": self._reported_busy})
+
+    # ---------------------------------------------------------------- death and restart
+
+    async def _await_death(self, kernel: LiveKernel) -> None:
+        code = await asyncio.shield(kernel.gone)
+        if kernel.child.ending or kernel is not self._kernel or self._final is not None:
+            return
+        if self._phase == "restoring":
+            return  # _begin sees it
+        if not kernel.heard and _port_was_taken(kernel.child):
+            _log.warning("another process took a port of the kernel; choosing others")
+            self._spawn(self._again())
+            return
+        self._set_phase("dead")
+        self._reports.add("kernel_died", {"generation": kernel.child.generation, "code": code})
+        await kernel.end(self._start["tag"], patience_s=0.0)  # what it started would hold the GPUs
+        await asyncio.sleep(RESTART_WAIT_S)
+        if self._phase == "dead" and kernel is self._kernel:
+            self._finish(self._end(busy=False), stop=False)
+
+    async def _again(self) -> None:
+        async with self._turn:
+            if self._kernel.child.generation < START_TRIES:
+                if await self._relaunch():
+                    self._serve([])
+            else:
+                self._finish(self._fail("the kernel found its ports in use three times; see kernel.log"), stop=True)
+
+    def _restart_command(self, generation: int | None) -> None:
+        if generation is not None and int(generation) < self._kernel.child.generation:
+            _log.info("restart of generation %s was done before", generation)
+            return
+        for task in set(self._work):  # a restart gives up what it would otherwise wait for
+            task.cancel()
+        self._spawn(self._restart())
+
+    async def _restart(self) -> None:
+        async with self._turn:
+            if await self._relaunch():
+                self._serve([])
+
+    async def _relaunch(self) -> bool:
+        """Replace the kernel by a new one. False: it could not be started, and the end has begun."""
+        old = self._kernel
+        self._set_phase("starting")
+        await old.end(self._start["tag"], patience_s=0.0)
+        try:
+            new = children.start_kernel(self._start, self._folder, old.child.generation + 1)
+        except OSError as err:
+            self._finish(self._fail(short(str(err))), stop=True)
+            return False
+        self._kernel = self._attach(new)
+        self._set_phase("starting")
+        self._busy_changed(False)
+        return True
+
+    # ---------------------------------------------------------------- save and restore
+
+    async def _save(self) -> None:
+        async with self._turn:
+            try:
+                if not await self._kernel.boundary(SAVE_WAIT_S):
+                    raise CheckpointFailed(f"a cell has been running for more than {SAVE_WAIT_S:.0f} s")
+                await self._saver.save(self._kernel, time.monotonic() + SAVE_WAIT_S)
+            except (CheckpointFailed, KernelGone) as err:
+                self._reports.add("checkpoint_failed", {"reason": short(str(err))})
+            else:
+                self._set_phase(self._phase)
+
+    async def _restore(self, checkpoint: str) -> None:
+        async with self._turn:
+            try:
+                if not await self._kernel.boundary(SAVE_WAIT_S):
+                    raise CheckpointFailed(f"a cell has been running for more than {SAVE_WAIT_S:.0f} s")
+                lost = await self._saver.restore(self._kernel, checkpoint, RESTORE_READY_S, RESTORE_LIMIT_S)
+            except (CheckpointFailed, KernelGone) as err:
+                self._reports.add("restore_failed", {"reason": short(str(err))})
+            else:
+                self._reports.add("restored", {"id": checkpoint, "lost": lost})
+
+    # ---------------------------------------------------------------- the end
+
+    def _finish(self, ending: Coroutine[Any, Any, None], *, stop: bool) -> None:
+        """Begin the end. The first preemption counts; a stop overrides it."""
+        if self._ended.is_set() or self._stopping or (self._final is not None and not stop):
+            ending.close()
+            return
+        if self._final is not None:
+            self._final.cancel()
+        self._stopping = stop
+        current = asyncio.current_task()
+        for task in set(self._work) - {current}:
+            task.cancel()
+        self._final = asyncio.create_task(ending, name="end")
+        self._final.add_done_callback(_log_failure)
+
+    async def _stop(self) -> None:
+        await self._end(busy=self._kernel.busy, patience_s=0.0)
+
+    async def _fail(self, reason: str) -> None:
+        await self._end(busy=False, patience_s=0.0, report=("start_failed", {"reason": reason}))
+
+    async def _preempt(self, deadline_s: float, text: str) -> None:
+        """Checkpoint and stop by the deadline. A failed checkpoint frees nothing before it."""
+        deadline = time.monotonic() + deadline_s - time.time()
+        kernel, phase = self._kernel, self._phase
+        if phase in {"dead", "restoring"}:  # nothing has changed since the last checkpoint
+            await self._end(busy=False)
+            return
+        self._set_phase("checkpointing")
+        self._reports.add("progress", {"step": "checkpointing", "fraction": 0.0})
+        interrupted = await self._saver.save_by(kernel, deadline, text, deadline_s)
+        await self._end(busy=interrupted or kernel.busy)
+
+    async def _end(
+        self, *, busy: bool, patience_s: float = TERM_PATIENCE_S, report: tuple[str, dict[str, Any]] | None = None
+    ) -> None:
+        kernel = self._kernel
+        self._stopping = True  # from here on nothing may interfere
+        self._set_phase("stopping")
+        processes = await kernel.end(self._start["tag"], patience_s=patience_s)
+        held = await asyncio.to_thread(await_release, self._start["devices"], [p.pid for p in processes])
+        kind, body = report or ("released", {"busy": busy})
+        left = sorted(p.pid for p in processes if alive(p))
+        if held or left:
+            _log.error("not all is free: processes %s could not be killed; GPUs still held: %s", left, held)
+            body = {**body, "leftover": {"processes": left, "gpus": held}}
+        self._set_phase(kind)
+        self._reports.add(kind, body)
+        self._ended.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+        task.add_done_callback(_log_failure)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    with suppress(asyncio.CancelledError):
+        if (error := task.exception()) is not None:
+            _log.error("%s failed", task.get_name(), exc_info=error)
+
+
+def _port_was_taken(child: Child) -> bool:
+    try:
+        tail = child.log.read_bytes()[-20_000:]
+    except OSError:
+        return False
+    return b"Address already in use" in tail
