@@ -1,0 +1,237 @@
+"""ipykernel with control messages for checkpoint, restore and preemption notice.
+
+========================== ==============================================================================
+request (control channel)   content -> content of the reply
+========================== ==============================================================================
+gpufair_checkpoint_request  {directory, id, sequence, key_file, wait_s = 0, hold_s = 0} ->
+                            {status: "ok", id, sequence, size_bytes, duration_s, saved, lost: [[name, reason]]}
+gpufair_restore_request     {directory, id, key_file, wait_s = 0} ->
+                            {status: "ok", restored, lost: [[name, reason]], warnings: [text]}
+gpufair_notice_request      {text, deadline_s} -> {status: "ok"}
+========================== ==============================================================================
+
+Each may be answered {status: "error", reason} instead, with reason "busy: …" if a cell did not end in time. The first
+two are answered when their work at a cell boundary is done; other control messages are handled meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ipykernel.ipkernel import IPythonKernel
+
+from gpufair.core.errors import GpufairError
+from jupyter_gpufair.kernel import requests
+from jupyter_gpufair.kernel.boundary import Boundary, Job, uninterrupted
+from jupyter_gpufair.kernel.notice import Notice, NoticeBoard
+
+# With no cell running the main thread takes a job within milliseconds, unless a completion or a GUI loop occupies it.
+_IDLE_WAIT_S = 5.0
+_HOLD_POLL_S = 0.05
+_MAX_LOST = 1_000  # of a reply; the manifest has all
+
+Content = dict[str, Any]
+
+
+class GpufairKernel(IPythonKernel):
+    """See the module. Everything else is ipykernel's."""
+
+    control_msg_types = [  # noqa: RUF012 - as in the base class
+        *IPythonKernel.control_msg_types,
+        "gpufair_checkpoint_request",
+        "gpufair_restore_request",
+        "gpufair_notice_request",
+    ]
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        self._boundary = Boundary()
+        self._notices = NoticeBoard(self.shell)
+        self._held_until = 0.0  # monotonic
+
+    # ------------------------------------------------------------------ cells
+    async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Run a cell; before it is a boundary, and after it."""
+        if threading.current_thread() is threading.main_thread():
+            # Cells that are queued already would otherwise all come before a waiting checkpoint.
+            self._boundary.run_jobs()
+        await self._hold()
+        with self._boundary.cell():
+            await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+        self.io_loop.add_callback(self._run_jobs)
+
+    async def do_execute(self, *args: Any, **kwargs: Any) -> Content:
+        """Run code, and call a preemption by its name."""
+        reply: Content = await super().do_execute(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._notices.relabel(reply)
+        return reply
+
+    def _publish_execute_input(self, code: str, parent: Content, execution_count: int) -> None:
+        """As ipykernel, and say in the metadata which cell it is, so that a recorder can put the outputs under it."""
+        if not self.session:
+            return
+        cell = {
+            "cell_id": (parent.get("metadata") or {}).get("cellId"),
+            "code_sha256": hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(),
+        }
+        self.session.send(
+            self.iopub_socket,
+            "execute_input",
+            {"code": code, "execution_count": execution_count},
+            parent=parent,
+            ident=self._topic("execute_input"),  # type: ignore[no-untyped-call]
+            metadata={"gpufair": cell},
+        )
+
+    async def _hold(self) -> None:
+        if time.monotonic() >= self._held_until:
+            return
+        if threading.current_thread() is not threading.main_thread():
+            await self._until_released()
+            return
+        with uninterrupted():
+            await self._until_released()
+
+    async def _until_released(self) -> None:
+        while time.monotonic() < self._held_until:
+            await asyncio.sleep(_HOLD_POLL_S)
+
+    async def _run_jobs(self) -> None:
+        # ipykernel 7 holds this lock while a shell message is handled; 6 handles them one by one anyway.
+        lock: asyncio.Lock | None = getattr(self, "_main_asyncio_lock", None)
+        if lock is None:
+            self._boundary.run_jobs()
+            return
+        async with lock:
+            self._boundary.run_jobs()
+
+    # ------------------------------------------------------------------ control messages (control thread)
+    async def gpufair_checkpoint_request(self, stream: Any, ident: Any, parent: Content) -> None:
+        """Save the session at the next cell boundary."""
+
+        def prepared() -> tuple[float, Callable[[], Content]]:
+            asked = requests.checkpoint_request(parent["content"])
+            return asked.wait_s, lambda: self._checkpoint(asked)
+
+        self._at_boundary("gpufair_checkpoint_reply", stream, ident, parent, prepared)
+
+    async def gpufair_restore_request(self, stream: Any, ident: Any, parent: Content) -> None:
+        """Load a checkpoint into the live namespace at the next cell boundary."""
+
+        def prepared() -> tuple[float, Callable[[], Content]]:
+            asked = requests.restore_request(parent["content"])
+            return asked.wait_s, lambda: self._restore(asked)
+
+        self._at_boundary("gpufair_restore_reply", stream, ident, parent, prepared)
+
+    async def gpufair_notice_request(self, stream: Any, ident: Any, parent: Content) -> None:
+        """Remember, or forget, that the session is about to be preempted."""
+        reply: Content = {"status": "ok"}
+        try:
+            asked = requests.notice_request(parent["content"])
+        except GpufairError as err:
+            reply = {"status": "error", "reason": str(err)}
+        else:
+            self._notices.post(Notice(asked.text, asked.deadline_s) if asked.text else None)
+            if not asked.text:
+                self._held_until = 0.0
+        self._answer("gpufair_notice_reply", stream, ident, parent, reply)
+
+    def _at_boundary(
+        self,
+        kind: str,
+        stream: Any,
+        ident: Any,
+        parent: Content,
+        prepared: Callable[[], tuple[float, Callable[[], Content]]],
+    ) -> None:
+        """Have the prepared work done between cells, or say why not; answered either way."""
+        loop = stream.io_loop  # the control thread's: its socket must be used there only
+
+        def answer(reply: Content) -> None:
+            loop.add_callback(self._answer, kind, stream, ident, parent, reply)
+
+        try:
+            wait_s, work = prepared()
+        except GpufairError as err:
+            answer({"status": "error", "reason": str(err)})
+            return
+        running = self._boundary.busy
+        if running and wait_s == 0:
+            answer({"status": "error", "reason": "busy: a cell is running"})
+            return
+        job = Job(lambda: self._told(work), answer)
+        self._boundary.submit(job)
+        self.io_loop.add_callback(self._run_jobs)
+        wait_s = max(wait_s, 0.0 if running else _IDLE_WAIT_S)
+
+        def give_up() -> None:
+            if job.take():
+                answer({"status": "error", "reason": f"busy: no cell boundary was reached within {wait_s:g} s"})
+
+        loop.call_later(wait_s, give_up)
+
+    def _answer(self, kind: str, stream: Any, ident: Any, parent: Content, reply: Content) -> None:
+        if self.session:
+            self.session.send(stream, kind, reply, parent, ident=ident)
+
+    # ------------------------------------------------------------------ work (main thread, between cells)
+    def _told(self, work: Callable[[], Content]) -> Content:
+        """The outcome of ``work``, whatever happens: somebody waits for the reply."""
+        try:
+            return work()
+        except GpufairError as err:
+            return {"status": "error", "reason": str(err)}
+        except Exception as err:
+            self.log.exception("A checkpoint or restore failed in an unforeseen way")
+            return {"status": "error", "reason": f"internal error ({type(err).__name__}: {err}); see the kernel's log"}
+
+    def _checkpoint(self, asked: requests.CheckpointRequest) -> Content:
+        from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
+        from jupyter_gpufair.kernel import session  # noqa: PLC0415
+
+        shell: Any = self.shell
+        result = checkpoint.save(
+            shell.user_ns,
+            directory=asked.directory,
+            id=asked.id,
+            sequence=asked.sequence,
+            key=requests.read_key(asked.key_file),
+            meta={"execution_count": shell.execution_count},
+            hidden=session.hidden_names(shell),
+            extras=session.extras(shell),
+        )
+        if asked.hold_s:
+            self._held_until = time.monotonic() + asked.hold_s
+        return {
+            "status": "ok",
+            "id": result.id,
+            "sequence": result.sequence,
+            "size_bytes": result.size_bytes,
+            "duration_s": result.duration_s,
+            "saved": len(result.saved),
+            "lost": [list(item) for item in result.lost[:_MAX_LOST]],
+        }
+
+    def _restore(self, asked: requests.RestoreRequest) -> Content:
+        from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
+        from jupyter_gpufair.kernel import session  # noqa: PLC0415
+
+        shell: Any = self.shell
+        result = checkpoint.load(
+            shell.user_ns, directory=asked.directory, id=asked.id, key=requests.read_key(asked.key_file)
+        )
+        count = result.meta.get("execution_count")
+        if isinstance(count, int) and count > 0:
+            session.bring_back(shell, result.extras, count)
+        return {
+            "status": "ok",
+            "restored": len(result.restored),
+            "lost": [list(item) for item in result.lost[:_MAX_LOST]],
+            "warnings": list(result.warnings),
+        }

@@ -1,0 +1,73 @@
+"""Shows an interrupt that the scheduler sent for what it is, instead of as a KeyboardInterrupt of unknown origin."""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import time
+from typing import Any, NamedTuple
+
+_STALE_S = 60.0  # after the deadline the kernel should be gone; whoever still interrupts is the user
+
+
+class Preempted(Exception):
+    """Only its name is used: it is what the front end shows."""
+
+
+class Notice(NamedTuple):
+    """A preemption that has been announced. ``deadline_s`` is in Unix seconds, 0 if there is none."""
+
+    text: str
+    deadline_s: float
+
+    def holds(self, now_s: float) -> bool:
+        """Whether an interrupt that arrives now is its doing."""
+        return not self.deadline_s or now_s <= self.deadline_s + _STALE_S
+
+
+class NoticeBoard:
+    """Watches how the shell shows errors. Install once per shell.
+
+    The shell is not subclassed, because libraries recognise a notebook by the name of its class.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._show = shell._showtraceback  # noqa: SLF001 - ipykernel itself replaces it in the same way
+        shell._showtraceback = self._showtraceback  # noqa: SLF001
+        self._notice: Notice | None = None
+        self._shown: Notice | None = None
+
+    def post(self, notice: Notice | None) -> None:
+        """Announce, or withdraw with None. Any thread may call."""
+        self._notice = notice
+
+    def relabel(self, reply: dict[str, Any]) -> None:
+        """Make an execute_reply say what was shown, if a preemption was."""
+        shown, self._shown = self._shown, None
+        if shown is not None and reply.get("status") == "error":
+            reply["ename"], reply["evalue"] = Preempted.__name__, shown.text
+
+    def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
+        notice = self._notice
+        # A cell with top-level await is cancelled instead of interrupted.
+        interrupted = issubclass(etype, KeyboardInterrupt | asyncio.CancelledError)
+        if notice is None or not interrupted or not notice.holds(time.time()):
+            self._show(etype, evalue, stb)
+            return
+        self._notice, self._shown = None, notice  # for one interrupt: the next one may be the user's
+        lines = [f"\x1b[31mPreempted\x1b[39m: {notice.text}", *self._place(evalue)]
+        self._show(Preempted, Preempted(notice.text), lines)
+
+    def _place(self, error: BaseException) -> list[str]:
+        """Where in the cell it stopped: the innermost line of the notebook."""
+        found: list[str] = []
+        step = error.__traceback__
+        while step is not None:
+            filename = step.tb_frame.f_code.co_filename
+            name = self._shell.compile.format_code_name(filename)
+            if name is not None:
+                source = linecache.getline(filename, step.tb_lineno).strip()
+                found = [f"stopped in {' '.join(name)}, line {step.tb_lineno}: {source}"]
+            step = step.tb_next
+        return found
