@@ -101,8 +101,10 @@ def decode_action(plain: Mapping[str, object]) -> Action:
 
 
 def _encode(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
     if value is None or isinstance(value, bool | int | float | str):
-        return value.value if isinstance(value, Enum) else value
+        return value
     if is_dataclass(value) and not isinstance(value, type):
         return {"type": type(value).__name__} | {
             name: _encode(getattr(value, name)) for name in _field_names(type(value))

@@ -139,7 +139,9 @@ class Pass:
             for pool in record.spec.pools:
                 leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape)
                 if leases is not None:
-                    self._start(record, pool, leases, f"needs no GPUs; {words.places(leases)} takes it")
+                    self._start(
+                        record, pool, leases, f"it needs no GPUs, and {words.places(leases)} had the fewest workloads"
+                    )
                     break
 
     def _start_reserved(self) -> None:
@@ -157,7 +159,9 @@ class Pass:
             for pool in record.spec.pools:
                 leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape, mine)
                 if leases is not None:
-                    self._start(record, pool, leases, f"{words.places(leases)} became free before its victims had left")
+                    self._start(
+                        record, pool, leases, f"GPUs on {words.places(leases)} became free before its victims had left"
+                    )
                     break
 
     # -- steps 6 and 7 --------------------------------------------------------------------------------------------
@@ -217,7 +221,7 @@ class Pass:
         if record.spec.allocated:
             turn = f"{leaf} ({words.metric(here.shares.metric(leaf))}) was next"
         else:
-            turn = "unallocated, and nobody else could use them"
+            turn = "it is unallocated, and nobody else could use the GPUs"
         self._start(record, here.pool, leases, f"{turn}; {words.were(record.gpus)} free on {words.places(leases)}")
         return True
 

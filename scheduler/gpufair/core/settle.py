@@ -82,7 +82,7 @@ def _went(record: Record) -> str:
         return f"preempted for {record.beneficiary}"
     if record.notice is not None:
         return f"told to leave ({record.notice})"
-    return "its node let it go"
+    return "its node was lost or let it go"
 
 
 def overdue(facts: Facts, record: Record, cause: CauseId) -> Stop | None:

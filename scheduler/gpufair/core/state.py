@@ -12,7 +12,7 @@ from gpufair.core import figures, order
 from gpufair.core.actions import Action
 from gpufair.core.admission import check, check_policy, is_stale
 from gpufair.core.commit import commit
-from gpufair.core.decide import Pass
+from gpufair.core.engine import handle
 from gpufair.core.events import Event
 from gpufair.core.explain import Explanation, explain
 from gpufair.core.facts import Facts
@@ -62,12 +62,7 @@ class State:
         Raises:
             GpufairError: The event is refused; the state is unchanged.
         """
-        facts = self._facts
-        check(event, facts)
-        if is_stale(event, facts):
-            return []
-        facts.advance(event.at)
-        actions = Pass(facts, event.cause, self._commit).run(record_event(event, facts))
+        actions = handle(self._facts, event)
         if self._validates:
             self.validate()
         return actions
@@ -85,12 +80,9 @@ class State:
         facts.advance(event.at)
         record_event(event, facts)
         for action in actions:
-            self._commit(action)
+            commit(action, facts)
         if self._validates:
             self.validate()
-
-    def _commit(self, action: Action) -> None:
-        commit(action, self._facts)
 
     def next_wakeup(self) -> Instant | None:
         """When ``TimePassed`` is due if nothing happens before; None if nothing is scheduled."""
