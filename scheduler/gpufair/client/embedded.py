@@ -168,6 +168,9 @@ def _start(
         if (found := _living(folder)) is not None:
             return found
         if process.poll() is not None:
+            # It may have ended because another one, too busy to answer us before, holds the folder.
+            if (found := _living(folder)) is not None:
+                return found
             raise StartFailed(f"it ended at once with exit code {process.returncode}", log, _tail(log, begin))
         if time.monotonic() > until:
             _end(process)

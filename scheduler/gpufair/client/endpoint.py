@@ -73,6 +73,12 @@ def from_folder(folder: Path) -> Endpoint:
         raise Unavailable(
             "looking for the scheduler service", f"none is running ({path} is not there)", START_IT
         ) from None
+    except OSError as err:
+        raise Unavailable(
+            "looking for the scheduler service",
+            f"{path} cannot be read ({err.strerror or err})",
+            "use a state folder of your own",
+        ) from err
     except ValueError as err:
         raise Unavailable(
             "looking for the scheduler service", f"{path} holds no JSON ({err})", f"remove it and {START_IT}"

@@ -303,14 +303,14 @@ def read_list(cls: type[Answer], data: object, key: str) -> tuple[Answer, ...]:
 def _typed(where: str, hint: Any, value: object) -> object:
     if isinstance(hint, UnionType):
         return _union(where, hint, value)
+    origin = get_origin(hint)
+    if (hasattr(hint, "__dataclass_fields__") or origin is dict) and not isinstance(value, dict):
+        raise BadAnswer(f"{where}: expected an object, got {type(value).__name__}")
     if hasattr(hint, "__dataclass_fields__"):
         return read(hint, value)
-    origin = get_origin(hint)
     if origin is tuple:
         return _tuple(where, get_args(hint), value)
     if origin is dict:
-        if not isinstance(value, dict):
-            raise BadAnswer(f"{where}: expected an object, got {type(value).__name__}")
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -1,0 +1,268 @@
+"""Both clients send the same requests, repeat what may be repeated, and tell failures apart."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gpufair.client import (
+    AsyncClient,
+    BadAnswer,
+    Client,
+    Endpoint,
+    NotFound,
+    Patience,
+    Refused,
+    ServiceError,
+    Unauthorized,
+    Unavailable,
+)
+from gpufair.client.types import LIVE_STATES, CheckpointView, LeaseView, Workload, read
+from gpufair.core.model import Phase
+from tests.unit.client.fake_service import FakeService, Reply, problem, workload
+
+QUICK = Patience(timeout_s=2.0, tries=4, first_pause_s=0.01, longest_pause_s=0.02, total_s=5.0)
+ID = workload()["id"]
+ONE = f"/api/v1/workloads/{ID}"
+
+Use = Callable[..., Any]
+
+
+@pytest.fixture(params=["sync", "async"])
+def call(request: pytest.FixtureRequest, fake: FakeService) -> Use:
+    """Call a method of a client by name: every test here holds for both."""
+
+    def use(name: str, *args: Any, endpoint: Endpoint | None = None, patience: Patience = QUICK, **named: Any) -> Any:
+        where = endpoint or fake.endpoint
+        if request.param == "sync":
+            with Client(where, patience=patience) as client:
+                return getattr(client, name)(*args, **named)
+
+        async def go() -> Any:
+            async with AsyncClient(where, patience=patience) as client:
+                return await getattr(client, name)(*args, **named)
+
+        return asyncio.run(go())
+
+    return use
+
+
+CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = [
+    ("status", (), {}, "GET /api/v1/status", None, {"version": "1", "gpus": {"total": 4, "free": 1}}),
+    ("submit", ({"type": "command"},), {"id": "a", "gpus": 1}, "POST /api/v1/workloads", {"id": "a", "gpus": 1, "launch": {"type": "command"}}, workload()),
+    ("workloads", ("queued", "ria"), {}, "GET /api/v1/workloads", None, {"workloads": [workload()]}),
+    ("workload", (ID,), {}, f"GET {ONE}", None, workload()),
+    ("stop", (ID,), {}, f"DELETE {ONE}", None, workload(state="ended")),
+    ("checkpoint", (ID,), {}, f"POST {ONE}/checkpoint", {}, workload()),
+    ("park", (ID,), {}, f"POST {ONE}/park", {}, workload()),
+    ("resume", (ID,), {"from_checkpoint": False}, f"POST {ONE}/resume", {"from_checkpoint": False}, workload()),
+    ("restart", (ID,), {}, f"POST {ONE}/restart", {}, workload()),
+    ("restore", (ID,), {}, f"POST {ONE}/restore", {}, workload()),
+    ("interrupt", (ID,), {}, f"POST {ONE}/interrupt", {}, workload()),
+    ("why", (ID,), {}, f"GET {ONE}/why", None, {"workload": ID, "sentence": "because"}),
+    ("connection", (ID,), {}, f"GET {ONE}/connection", None, {"key": "k", "generation": 1, "serving": True, "connection": {"ip": "127.0.0.1"}}),
+    ("outputs", (ID,), {}, f"GET {ONE}/outputs", None, {"executions": [{"msg_id": "1"}]}),
+    ("checkpoints", (ID,), {}, f"GET {ONE}/checkpoints", None, {"checkpoints": [{"id": "c", "sequence": 1, "at_s": 2}]}),
+    ("queue", (), {}, "GET /api/v1/queue", None, {"now_s": 1, "workloads": [workload()]}),
+    ("budgets", (), {}, "GET /api/v1/budgets", None, {"window_s": 1, "capacity_gpu_s": 2, "allocations": [{"path": "a"}]}),
+    ("apply_budgets", (b"x = 1",), {}, "PUT /api/v1/budgets", b"x = 1", {"allocations": []}),
+    ("nodes", (), {}, "GET /api/v1/nodes", None, {"nodes": [{"name": "n"}]}),
+    ("cordon", ("n/1",), {}, "POST /api/v1/nodes/n%2F1/cordon", None, {"name": "n/1"}),
+    ("uncordon", ("n",), {}, "POST /api/v1/nodes/n/uncordon", None, {"name": "n"}),
+    ("profiles", (), {}, "GET /api/v1/profiles", None, {"profiles": [{"name": "p"}]}),
+    ("conservation", (), {}, "GET /api/v1/conservation", None, {"error_gpu_ms": 0}),
+    ("timeline", (), {}, "GET /api/v1/timeline", None, {"records": [{"seq": 1}]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "args", "named", "route", "body", "answer"), CALLS, ids=[c[0] for c in CALLS])
+def test_each_call_is_the_documented_request(
+    call: Use, fake: FakeService, name: str, args: Any, named: Any, route: str, body: object, answer: object
+) -> None:
+    """Route, body and token as docs/architecture.md has them."""
+    fake.routes[route] = Reply(body=answer)
+    assert call(name, *args, **named) is not None
+    (asked,) = fake.calls(route)
+    assert asked.token == fake.token
+    if isinstance(body, bytes):
+        assert (asked.body, asked.content_type) == (body, "application/toml")
+    else:
+        assert (asked.json if asked.body else None) == body
+
+
+def test_both_clients_have_the_same_methods_and_all_are_tested() -> None:
+    """A route added to one only would be found by the first user of the other."""
+
+    def public(cls: type) -> dict[str, list[str]]:
+        found = inspect.getmembers(cls, inspect.isfunction)
+        return {name: list(inspect.signature(f).parameters) for name, f in found if not name.startswith("_")}
+
+    assert public(Client) == public(AsyncClient)
+    assert set(public(Client)) - {"close", "endpoint", "send", "events"} == {c[0] for c in CALLS}
+
+
+def test_a_workload_is_read_whole() -> None:
+    """Each documented field arrives with its type; what a newer service adds is left out."""
+    seen = read(
+        Workload,
+        workload(
+            leases=[{"node": "a", "gpus": 1}],
+            devices=[["a", "virtual-0"]],
+            protected_until_s=5,
+            checkpoint={
+                "id": "c",
+                "sequence": 2,
+                "at_s": 1.5,
+                "size_bytes": 3,
+                "duration_s": 1,
+                "lost": [["x", "socket"]],
+            },
+            progress={"step": "restoring", "fraction": 0.5},
+            later_invention=1,
+        ),
+    )
+    assert seen.leases == (LeaseView("a", 1),)
+    assert seen.devices == (("a", "virtual-0"),)
+    assert seen.checkpoint == CheckpointView("c", 2, 1.5, 3, 1.0, (("x", "socket"),))
+    assert (seen.live, seen.total_gpus, seen.label) == (True, 1, "train")
+    assert set(workload()) <= set(Workload.__dataclass_fields__)
+    assert {*LIVE_STATES, "ended"} == {phase.value for phase in Phase}
+
+
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [([], "object"), ({"state": "queued"}, "'id'"), (workload(gpus="1"), "gpus"), (workload(gpus=True), "gpus"),
+     (workload(devices=[["a"]]), r"devices\[0\]"), (workload(lost="abc"), "lost"), (workload(checkpoint=[]), "checkpoint")],
+)  # fmt: skip
+def test_nonsense_names_the_field(data: object, names: str) -> None:
+    """So that a mismatch of versions is found at once."""
+    with pytest.raises(BadAnswer, match=names):
+        read(Workload, data)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "text"),
+    [
+        (problem(404, "UnknownWorkload", "there is no workload"), NotFound, "there is no workload"),
+        (problem(422, "MinRuntimeTooLong", "ask for at most 8 h"), Refused, "ask for at most 8 h"),
+        (problem(403, "Forbidden", "not yours"), Unauthorized, "not yours"),
+        (problem(500, "Inconsistent", "a bug"), ServiceError, "a bug"),
+        (Reply(400, b"plain words"), Refused, "HTTP 400: plain words"),
+        (Reply(422, {"detail": [{"loc": ["body"]}]}), Refused, "HTTP 422: .*loc"),
+        (Reply(200, b"<html>"), BadAnswer, "not answered in JSON"),
+        (Reply(302, None, {"Location": "http://evil"}), BadAnswer, "HTTP 302"),
+        (problem(503, "Starting", "not yet"), Unavailable, "not yet; try again"),
+    ],
+)
+def test_each_failure_has_its_class(
+    call: Use, fake: FakeService, reply: Reply, kind: type[Exception], text: str
+) -> None:
+    """A caller handles classes; a user reads the service's own sentence."""
+    fake.routes["GET /api/v1/status"] = reply
+    with pytest.raises(kind, match=text) as caught:
+        call("status")
+    assert type(caught.value) is kind
+
+
+def test_an_error_keeps_its_facts(call: Use, fake: FakeService) -> None:
+    """The line of a wrong budgets file, say."""
+    fake.routes["PUT /api/v1/budgets"] = problem(422, "BudgetError", "line 3: no", line=3)
+    with pytest.raises(Refused) as caught:
+        call("apply_budgets", b"")
+    assert (caught.value.status, caught.value.error, caught.value.body["line"]) == (422, "BudgetError", 3)
+
+
+def test_what_may_be_repeated_is(call: Use, fake: FakeService) -> None:
+    """A look, and a submission with an id, survive a hang-up and a busy service."""
+    ok = Reply(201, workload())
+    for route, use in ((f"GET {ONE}", ("workload", ID)), ("POST /api/v1/workloads", ("submit", {}))):
+        fake.routes[route] = [Reply(drop=True), Reply(503, None, {"Retry-After": "0.05"}), ok]
+        named = {"id": ID} if use[0] == "submit" else {}
+        assert call(*use, **named).id == ID
+        assert len(fake.calls(route)) == 3
+
+
+def test_what_may_not_be_repeated_is_not(call: Use, fake: FakeService) -> None:
+    """A submission without an id might be there twice; the error says that it is not known."""
+    for reply, text in ((Reply(drop=True), "whether it was done is not known"), (Reply(503), "cannot serve now")):
+        for route, use in (("POST /api/v1/workloads", ("submit", {})), (f"POST {ONE}/restart", ("restart", ID))):
+            fake.asked.clear()
+            fake.routes[route] = reply
+            with pytest.raises(Unavailable, match=text):
+                call(*use)
+            assert len(fake.calls(route)) == 1
+
+
+def test_tries_are_bounded(call: Use, fake: FakeService) -> None:
+    """A service that keeps failing is given up."""
+    fake.routes["GET /api/v1/status"] = Reply(drop=True)
+    with pytest.raises(Unavailable, match="broke"):
+        call("status")
+    assert len(fake.calls("GET /api/v1/status")) == QUICK.tries
+
+
+def test_no_answer_is_waited_for_only_so_long(call: Use, fake: FakeService) -> None:
+    """A hung service must not hang its callers."""
+    stuck = threading.Event()
+
+    def hang(_: object) -> Reply:
+        stuck.wait(5)
+        return Reply()
+
+    fake.routes["GET /api/v1/status"] = hang
+    with pytest.raises(Unavailable, match=r"did not answer within 0.1 s"):
+        call("status", patience=Patience(timeout_s=0.1, tries=2, first_pause_s=0.01))
+    stuck.set()
+
+
+def test_nobody_there_says_what_to_do(call: Use) -> None:
+    """Connection refused; even a submission without id was tried again, as nothing had been sent."""
+    with pytest.raises(Unavailable, match=r"nothing answers at .*gpufair serve"):
+        call("submit", {}, endpoint=Endpoint("http://127.0.0.1:9"))
+
+
+def test_a_proxy_is_not_asked_for_loopback(call: Use, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A company's http_proxy knows nothing of this machine, and should see no token."""
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    fake.routes["GET /api/v1/status"] = Reply(body={"version": "1"})
+    assert call("status").version == "1"
+
+
+def test_a_restarted_service_is_found_on_its_new_port(tmp_path: Path) -> None:
+    """It has another port and another token; a client that lives on must follow."""
+    first, second = FakeService(), FakeService()
+    second.token = "another"
+    second.routes["GET /api/v1/status"] = Reply(body={"version": "2"})
+    try:
+        first.routes["GET /api/v1/status"] = Reply(body={"version": "1"})
+        first.announce(tmp_path)
+        with Client(state_dir=tmp_path, patience=QUICK) as client:
+            assert client.status().version == "1"
+            first.stop()
+            second.announce(tmp_path)
+            assert client.status().version == "2"
+            assert client.endpoint().url == second.url
+    finally:
+        second.stop()
+
+
+def test_nothing_leaks_into_an_address() -> None:
+    """Addresses are logged, so tokens travel in a header."""
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"version": "1"})
+
+    with Client(url="https://far.example", token="sesame", transport=httpx.MockTransport(answer)) as client:
+        client.status()
+    assert "sesame" not in str(seen[0].url)
+    assert seen[0].headers["Authorization"] == "Bearer sesame"
