@@ -1,0 +1,94 @@
+"""Jupyter's managers of kernels and sessions, where they must know that a kernel may be elsewhere or nowhere for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from jupyter_server._tz import utcnow
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
+from jupyter_server.services.sessions.sessionmanager import SessionManager
+
+from gpufair.client import AsyncClient
+from gpufair.core.errors import GpufairError
+from jupyter_gpufair.io_thread import on_io
+from jupyter_gpufair.provisioner import GpufairProvisioner
+from jupyter_gpufair.sessions import Session
+from jupyter_gpufair.view import session_view
+
+REATTACH_S = 20.0  # a cold start of an embedded service, bounded: the page must load in the end
+
+
+def provisioner_of(kernel_manager: Any) -> GpufairProvisioner | None:
+    """Our provisioner of a kernel; None for kernels of others."""
+    provisioner = getattr(kernel_manager, "provisioner", None)
+    return provisioner if isinstance(provisioner, GpufairProvisioner) else None
+
+
+def session_of(kernel_manager: Any) -> Session | None:
+    """The session of a kernel; None for kernels of other provisioners."""
+    provisioner = provisioner_of(kernel_manager)
+    return provisioner.session if provisioner is not None else None
+
+
+def view_of(kernel_manager: Any) -> dict[str, Any] | None:
+    """The session of a kernel as JSON."""
+    provisioner = provisioner_of(kernel_manager)
+    if provisioner is None or provisioner.session is None:
+        return None
+    return session_view(provisioner.session, provisioner.gate.held if provisioner.gate is not None else 0)
+
+
+class GpufairKernelManager(AsyncMappingKernelManager):
+    """``ServerApp.kernel_manager_class``, unless another one is configured."""
+
+    def kernel_model(self, kernel_id: str) -> dict[str, Any]:
+        """Jupyter's model of a kernel, with our session in ``gpufair``."""
+        model: dict[str, Any] = super().kernel_model(kernel_id)  # type: ignore[no-untyped-call]
+        if (view := view_of(self.get_kernel(kernel_id))) is not None:
+            model["gpufair"] = view
+        return model
+
+    async def cull_kernel_if_idle(self, kernel_id: str) -> None:
+        """Called by the culler for each kernel. Ours are parked: their GPUs are given back, their variables are kept."""
+        kernel: Any = self.get_kernel(kernel_id)
+        session = session_of(kernel)
+        if session is None:
+            await super().cull_kernel_if_idle(kernel_id)  # type: ignore[no-untyped-call]
+            return
+        timeout_s = (kernel.kernel_spec.metadata if kernel.kernel_spec else {}).get("cull_idle_timeout", self.cull_idle_timeout)
+        idle = utcnow() - kernel.last_activity > timedelta(seconds=timeout_s)
+        connected = bool(self._kernel_connections.get(kernel_id, 0)) and not self.cull_connected
+        if session.state != "running" or not idle or connected or (kernel.execution_state == "busy" and not self.cull_busy):
+            return
+        self.log.warning("Parking kernel %s (%s): idle for more than %s seconds.", kernel.kernel_name, kernel_id, timeout_s)
+        try:
+            await on_io(session.ask(AsyncClient.park))
+        except GpufairError as err:
+            self.log.error("Kernel %s could not be parked: %s", kernel_id, err)
+
+
+class GpufairSessionManager(SessionManager):
+    """``ServerApp.session_manager_class``, unless another one is configured.
+
+    A restarted server takes up the sessions of the one before it within a second or so. A page that asks sooner must
+    not be told that its notebook has no kernel: it would start a second one.
+    """
+
+    reattached: asyncio.Future[None] | None = None
+
+    async def _wait(self) -> None:
+        if self.reattached is not None and not self.reattached.done():
+            await asyncio.wait([self.reattached], timeout=REATTACH_S)
+
+    async def list_sessions(self) -> list[dict[str, Any]]:
+        """Called for each look at the running sessions."""
+        await self._wait()
+        sessions: list[dict[str, Any]] = await super().list_sessions()  # type: ignore[no-untyped-call]
+        return sessions
+
+    async def session_exists(self, path: str) -> bool:
+        """Called before a session is made for a document."""
+        await self._wait()
+        return bool(await super().session_exists(path))  # type: ignore[no-untyped-call]

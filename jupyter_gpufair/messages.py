@@ -1,0 +1,104 @@
+"""What is said to a client in a kernel's place: canned replies while none runs, and truthful errors for cut cells."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+from gpufair.client import Workload
+
+PREEMPTED, PARKED, DIED, ENDED = "SessionPreempted", "SessionParked", "KernelDied", "SessionEnded"
+
+# What one may ask while typing. An empty answer now is better than the right one in an hour.
+EMPTY_REPLIES: Mapping[str, Mapping[str, Any]] = {
+    "complete_request": {"status": "ok", "matches": [], "cursor_start": 0, "cursor_end": 0, "metadata": {}},
+    "inspect_request": {"status": "ok", "found": False, "data": {}, "metadata": {}},
+}
+
+
+def kernel_info() -> dict[str, Any]:
+    """A ``kernel_info_reply`` for a Python kernel that is not there yet, as ipykernel would answer.
+
+    Without an answer JupyterLab waits at "Connecting" and sends no cells.
+    """
+    python = platform.python_version()
+    return {
+        "status": "ok",
+        "protocol_version": "5.4",
+        "implementation": "ipython",
+        "implementation_version": version("ipython"),
+        "language_info": {
+            "name": "python",
+            "version": python,
+            "mimetype": "text/x-python",
+            "codemirror_mode": {"name": "ipython", "version": 3},
+            "pygments_lexer": "ipython3",
+            "nbconvert_exporter": "python",
+            "file_extension": ".py",
+        },
+        "banner": f"Python {python}: this kernel waits for the scheduler; cells run as soon as it is there",
+        "help_links": [],
+        # No "debugger" and no "kernel subshells": a client would begin to talk to them.
+        "supported_features": [],
+    }
+
+
+def clock(at_s: float) -> str:
+    """A time of day as the user's clock shows it."""
+    return time.strftime("%H:%M:%S", time.localtime(at_s))
+
+
+def cut_text(workload: Workload, at_s: float, asked_s: float | None) -> tuple[str, str]:
+    """(ename, evalue) for a cell that ran when its kernel went away.
+
+    Args:
+        workload: The session after it lost its kernel.
+        at_s: Now.
+        asked_s: When the notice to checkpoint came; None if there was none.
+    """
+    if workload.kernel_died and workload.live:
+        return DIED, "The kernel died while this cell ran. Its variables are gone." + _offer(workload)
+    if workload.state == "ended":
+        return ENDED, f"The session was ended while this cell ran. {_sentence(workload.reason)}".strip()
+    if workload.state == "running":
+        return DIED, "The kernel was restarted while this cell ran."
+    parked = workload.state == "parked"
+    saved = workload.checkpoint
+    if saved is not None and asked_s is not None and saved.at_s >= asked_s - 1.0:
+        kept = f"Your variables were saved at {clock(saved.at_s)}"
+        kept += f", except {_names(saved.lost)}." if saved.lost else "."
+    elif saved is not None:
+        kept = f"This time they could not be saved: your variables as of {clock(saved.at_s)} will come back."
+    else:
+        kept = "Your variables could not be saved."
+    then = "Run the cell again: the session will be resumed." if parked else "Run the cell again: it waits until the session is back."
+    name = PREEMPTED if workload.preemptions else PARKED
+    why = _sentence(workload.reason)
+    return name, " ".join(part for part in (f"This cell was cut at {clock(asked_s or at_s)}.", why, kept, then) if part)
+
+
+def held_text(workload: Workload | None) -> str:
+    """Why waiting cells will never run."""
+    reason = workload.reason if workload is not None else ""
+    return f"The session is over, so this cell was not run. {_sentence(reason)}".strip()
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _names(lost: tuple[tuple[str, str], ...]) -> str:
+    shown = ", ".join(name for name, _ in lost[:5])
+    return shown + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+
+
+def _offer(workload: Workload) -> str:
+    if workload.checkpoint is None:
+        return ""
+    return f" Those saved at {clock(workload.checkpoint.at_s)} can be restored (GPU session menu: Restore Last Checkpoint)."

@@ -1,0 +1,64 @@
+"""A restarted server takes up the sessions that outlived the one before it, so that open notebooks find their kernels."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from gpufair.client import Workload
+from gpufair.core.errors import GpufairError
+from jupyter_gpufair.io_thread import on_io
+from jupyter_gpufair.launch import place_of
+from jupyter_gpufair.provisioner import adopting
+from jupyter_gpufair.sessions import sessions
+
+log = logging.getLogger(__name__)
+
+
+async def reattach(kernel_manager: Any, session_manager: Any, root: str) -> list[str]:
+    """Give each live session of a document under ``root`` its kernel and its entry in ``/api/sessions`` again.
+
+    Returns: The kernel ids taken up.
+    Raises: GpufairError: The service cannot be asked.
+    """
+    link = sessions().link
+    user = (await on_io(link.call(lambda client: client.status()))).user
+    taken = []
+    for workload in await on_io(link.call(lambda client: client.workloads(user=user or None))):
+        place = place_of(workload.notebook, root)
+        if not workload.live or not workload.kernel_name or place is None or workload.id in kernel_manager:
+            continue
+        try:
+            await _take_up(kernel_manager, session_manager, workload, place)
+        except Exception as err:  # noqa: BLE001 - one that cannot be taken up must not keep the others away
+            log.error(
+                "session %s (%s) was found but not taken up: %s. It goes on; `gpufair sessions list` shows it",
+                workload.id,
+                place[0],
+                err,
+            )
+        else:
+            taken.append(workload.id)
+    return taken
+
+
+async def _take_up(kernel_manager: Any, session_manager: Any, workload: Workload, place: tuple[str, str, str]) -> None:
+    path, name, kind = place
+    adopting.add(workload.id)
+    try:
+        await kernel_manager.start_kernel(
+            kernel_id=workload.id,
+            kernel_name=workload.kernel_name,
+            path=path,
+            env={**os.environ, "JPY_SESSION_NAME": workload.notebook},
+        )
+    finally:
+        adopting.discard(workload.id)
+    if workload.busy:
+        kernel_manager.get_kernel(workload.id).execution_state = "busy"
+    await session_manager.create_session(path=path, name=name, type=kind, kernel_id=workload.id)
+    log.info("session %s (%s) was taken up again: it is %s", workload.id, path, workload.state)
+
+
+__all__ = ["GpufairError", "reattach"]

@@ -1,0 +1,95 @@
+"""A session as front ends see it: the JSON of REST, of events and of ``gpufair`` in Jupyter's own kernel models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_gpufair.sessions import Session
+
+SESSION_EVENT = "https://jupyter-gpufair.org/events/session/v1"
+
+_TEXT = {"type": "string"}
+_TEXT_OR_NULL = {"type": ["string", "null"]}
+_NUMBER_OR_NULL = {"type": ["number", "null"]}
+SESSION_SCHEMA: dict[str, Any] = {
+    "$id": SESSION_EVENT,
+    "version": "1",
+    "title": "Session of the GPU scheduler",
+    "description": "The state of a kernel's session, emitted whenever it changes.",
+    "personal-data": True,
+    "type": "object",
+    "required": ["kernel_id", "workload_id", "state"],
+    "properties": {
+        "kernel_id": _TEXT,
+        "workload_id": _TEXT,
+        "state": {
+            "enum": ["queued", "starting", "restoring", "running", "checkpointing", "stopping", "parked", "ended"]
+        },
+        "allocation": _TEXT,
+        "gpus": {"type": "integer"},
+        "gpu_type": _TEXT_OR_NULL,
+        "node": _TEXT_OR_NULL,
+        "device_ids": {"type": "array", "items": _TEXT},
+        "protected_until_s": _NUMBER_OR_NULL,
+        "position": {"type": ["integer", "null"]},
+        "estimate_s": _NUMBER_OR_NULL,
+        "reason": _TEXT,
+        "held_cells": {"type": "integer"},
+        "checkpoint": {
+            "type": ["object", "null"],
+            "properties": {
+                "id": _TEXT,
+                "at_s": {"type": "number"},
+                "size_bytes": {"type": "integer"},
+                "duration_s": {"type": "number"},
+            },
+        },
+        "restore_offered": {"type": "boolean"},
+        "lost": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"name": _TEXT, "reason": _TEXT}},
+        },
+    },
+}
+
+
+def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
+    """The session as JSON. Instants are Unix seconds; what does not apply is null."""
+    view: dict[str, Any] = {
+        "kernel_id": session.kernel_id,
+        "workload_id": session.kernel_id,
+        "state": session.state,
+        "allocation": "",
+        "gpus": 0,
+        "gpu_type": None,
+        "node": None,
+        "device_ids": [],
+        "protected_until_s": None,
+        "position": None,
+        "estimate_s": None,
+        "reason": "",
+        "held_cells": held_cells,
+        "checkpoint": None,
+        "restore_offered": False,
+        "lost": [],
+    }
+    workload = session.workload
+    if workload is None:
+        return view
+    saved = workload.checkpoint
+    return view | {
+        "workload_id": workload.id,
+        "allocation": workload.allocation,
+        "gpus": workload.total_gpus,
+        "gpu_type": workload.gpu_type or None,
+        "node": workload.leases[0].node if workload.leases else None,
+        "device_ids": [device for _, device in workload.devices],
+        "protected_until_s": workload.protected_until_s,
+        "position": workload.position,
+        "estimate_s": workload.estimate_s,
+        "reason": workload.reason,
+        "checkpoint": saved
+        and {"id": saved.id, "at_s": saved.at_s, "size_bytes": saved.size_bytes, "duration_s": saved.duration_s},
+        "restore_offered": workload.restore_offered,
+        "lost": [{"name": name, "reason": reason} for name, reason in workload.lost],
+    }
