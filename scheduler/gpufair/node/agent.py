@@ -166,11 +166,6 @@ class Agent:
             if key not in expected:
                 _log.warning("%s is not expected here any more; stopping it", item.folder.name)
                 item.tell(self._name(), "stop", {})
-            elif item.serving:
-                # A service that was restarted knows neither ports nor activity: these are not journalled.
-                for kind in ("serving", "activity"):
-                    if (report := item.last.get(kind)) is not None:
-                        self._outbox.add(*key, kind, report["body"], time.time())
         return int(answer.get("after", 0))
 
     async def _take_commands(self, calls: ServiceCalls, after: int) -> None:

@@ -32,13 +32,19 @@ class Link:
         self._on_command = on_command
         self._taken: set[str] = set()
         self._writers: dict[asyncio.StreamWriter, int] = {}  # and the last report each was sent
+        self._serving: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.alone_since: float | None = time.monotonic()  # monotonic; None while an agent is connected
         reports.listeners.append(self._send_all)
 
     async def open(self, listener: socket.socket) -> None:
         """Begin to accept agents."""
-        self._server = await asyncio.start_server(self._serve, sock=listener, limit=LINE_LIMIT)
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=LINE_LIMIT)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
 
     async def close(self) -> None:
         """Send what is left and close."""
@@ -49,6 +55,8 @@ class Link:
             with suppress(OSError, TimeoutError):
                 await asyncio.wait_for(writer.drain(), 2.0)
             writer.close()
+        for task in self._serving:
+            task.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

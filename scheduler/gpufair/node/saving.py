@@ -18,6 +18,9 @@ from gpufair.node.reports import ReportLog
 RESERVE_FACTOR, RESERVE_S = 1.5, 2.0  # time kept for saving: the last duration times this, plus this
 KEPT = 2  # valid checkpoints of a workload
 PROBE_S = 0.5
+LIMIT_S = 1800.0  # of one save or restore, where no deadline is nearer
+MAX_WAIT_S = 86_400.0  # what our kernel accepts
+UNABLE = "this kernel cannot be checkpointed"
 LOST_LIMIT = 200  # entries of a report; a namespace of 10,000 generators must still fit into one
 TEXT_LIMIT = 300
 _log = logging.getLogger(__name__)
@@ -57,6 +60,7 @@ class Saver:
         self._reports = reports
         self._next = int(args["next_sequence"])
         self._running: asyncio.Task[None] | None = None
+        self._asked: asyncio.Future[dict[str, Any]] | None = None
         self._duration_s = 0.0
         self._unable: LiveKernel | None = None  # the kernel that was found to know nothing of checkpoints
         self.last: dict[str, Any] | None = None  # body of the last ``checkpointed`` report
@@ -65,7 +69,7 @@ class Saver:
     # ---------------------------------------------------------------- what the kernel can
 
     async def probe(self, kernel: LiveKernel, text: str = "", deadline_s: float | None = None) -> bool:
-        """Give notice (with a text), and find out whether the kernel knows our messages.
+        """Give notice (without a text: withdraw it), and find out whether the kernel knows our messages.
 
         A kernel takes control messages one after the other and passes over those it doesn't know. So an answer to
         a later question, with none to the notice, says that it doesn't know. A kernel that is too busy to answer
@@ -74,29 +78,34 @@ class Saver:
         notice = kernel.control.ask("gpufair_notice_request", {"text": text, "deadline_s": deadline_s})
         with suppress(KernelGone):
             await asyncio.shield(kernel.control.ask("kernel_info_request", {}))
-            with suppress(TimeoutError):
+            try:
                 await kernel.answer(notice, PROBE_S)
-                return True
-            self._unable = kernel
-            return False
+            except TimeoutError:
+                self._unable = kernel
+                if self._asked is not None and not self._asked.done():
+                    self._asked.cancel()  # it would be waited for in vain
+                return False
         return True
 
     # ---------------------------------------------------------------- save
 
-    async def save(self, kernel: LiveKernel, deadline: float) -> None:
-        """One attempt, to be over at ``deadline`` (monotonic). A late answer still counts as a checkpoint.
+    async def save(self, kernel: LiveKernel, *, wait_s: float, limit_s: float, hold_s: float = 0.0) -> None:
+        """One attempt, in the kernel's next pause between cells. A late answer still counts as a checkpoint.
+
+        Args:
+            wait_s: How long to wait for the end of a running cell.
+            limit_s: How long to wait in all.
+            hold_s: For how long after a success no further cell may begin.
 
         Raises:
             CheckpointFailed: With the kernel's reason.
             KernelGone: It died meanwhile.
         """
-        if self._unable is kernel:
-            raise CheckpointFailed("this kernel cannot be checkpointed", final=True)
+        deadline = time.monotonic() + limit_s
         if self._running is not None and not self._running.done():  # asked for earlier and given up by who asked
             with suppress(CheckpointFailed, KernelGone, TimeoutError):
                 await self._in_time(self._running, deadline)
-        left = deadline - time.monotonic()
-        self._running = asyncio.create_task(self._ask(kernel, wait_s=max(left * 0.9, 0.1)), name="checkpoint")
+        self._running = asyncio.create_task(self._ask(kernel, wait_s, hold_s), name="checkpoint")
         self._running.add_done_callback(_seen)
         try:
             await self._in_time(self._running, deadline)
@@ -107,14 +116,16 @@ class Saver:
     async def _in_time(task: asyncio.Task[None], deadline: float) -> None:
         await asyncio.wait_for(asyncio.shield(task), max(deadline - time.monotonic(), 0.0))
 
-    async def _ask(self, kernel: LiveKernel, wait_s: float) -> None:
+    async def _ask(self, kernel: LiveKernel, wait_s: float, hold_s: float) -> None:
+        if self._unable is kernel:
+            raise CheckpointFailed(UNABLE, final=True)
         sequence, self._next = self._next, self._next + 1
         checkpoint = f"{sequence:06d}-{self._incarnation}"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as err:
             raise CheckpointFailed(f"{err.strerror}: {self._folder}") from err
-        content = await kernel.control.ask(
+        self._asked = kernel.control.ask(
             "gpufair_checkpoint_request",
             {
                 "directory": str(self._folder),
@@ -122,8 +133,15 @@ class Saver:
                 "sequence": sequence,
                 "key_file": str(self._key_file),
                 "wait_s": wait_s,
+                "hold_s": hold_s,
             },
         )
+        try:
+            content = await self._asked
+        except asyncio.CancelledError:
+            if self._unable is kernel:
+                raise CheckpointFailed(UNABLE, final=True) from None
+            raise
         if content.get("status") != "ok":
             raise CheckpointFailed(_reason(content, "the kernel could not save its variables"))
         self._duration_s = float(content["duration_s"])
@@ -137,12 +155,14 @@ class Saver:
         }
         self._reports.add("checkpointed", self.last)
         if not self.keep_all:
-            await asyncio.to_thread(self._prune)
+            # In a thread and awaited by nobody: the GPUs need not wait for the deletion of old files.
+            asyncio.get_running_loop().run_in_executor(None, self._prune)
 
     def _prune(self) -> None:
         try:
-            importlib.import_module("gpufair.node.checkpoint").prune(self._folder, self._key_file.read_bytes(), KEPT)
-        except Exception:  # the new checkpoint is good; old ones only cost space  # noqa: BLE001
+            key = bytes.fromhex(self._key_file.read_text())
+            importlib.import_module("gpufair.node.checkpoint").prune(str(self._folder), key, keep=KEPT)
+        except Exception:  # noqa: BLE001  # the new checkpoint is good; old ones only cost space
             _log.warning("old checkpoints could not be removed", exc_info=True)
 
     async def save_by(self, kernel: LiveKernel, deadline: float, text: str, deadline_s: float) -> bool:
@@ -150,21 +170,22 @@ class Saver:
 
         Returns at once after a success, else at the deadline: a failed checkpoint must not free GPUs earlier.
 
+        Args:
+            text: What the user is told.
+            deadline_s: The deadline as Unix seconds, for the user.
+
         Returns: Whether a cell was interrupted.
         """
         grace = deadline - time.monotonic()
         reserve = min(RESERVE_FACTOR * self._duration_s + RESERVE_S, grace / 2)
-        interrupter = _Interrupter(kernel, deadline - reserve)
-        probe = asyncio.create_task(self.probe(kernel, text, deadline_s))
+        probe = asyncio.create_task(self.probe(kernel, text, deadline_s), name="notice")
         probe.add_done_callback(_seen)
+        interrupter = _Interrupter(kernel, deadline - reserve)
         try:
-            await kernel.boundary(deadline - reserve - time.monotonic())
-            await kernel.boundary(1.0)  # for the first interrupt to do its work
-            if await self._save_repeatedly(kernel, deadline):
-                return interrupter.interrupted
-            if self._unable is kernel:
-                interrupter.cancel()  # a cell that cannot be saved had better come to its end
-            await asyncio.sleep(max(deadline - time.monotonic(), 0.0))
+            if not await self._save_repeatedly(kernel, deadline):
+                if self._unable is kernel:
+                    interrupter.cancel()  # a cell that cannot be saved had better come to its end
+                await asyncio.sleep(max(deadline - time.monotonic(), 0.0))
             return interrupter.interrupted
         finally:
             interrupter.cancel()
@@ -173,8 +194,10 @@ class Saver:
     async def _save_repeatedly(self, kernel: LiveKernel, deadline: float) -> bool:
         told, pause = "", 1.0
         while True:
+            left = max(deadline - time.monotonic(), 0.1)
             try:
-                await self.save(kernel, deadline)
+                # The kernel takes it before the next cell that is queued, and then begins none.
+                await self.save(kernel, wait_s=min(left, MAX_WAIT_S), limit_s=left + 0.2, hold_s=min(left, MAX_WAIT_S))
                 return True
             except (CheckpointFailed, KernelGone) as err:
                 if (reason := short(str(err))) != told:
@@ -187,8 +210,12 @@ class Saver:
 
     # ---------------------------------------------------------------- restore
 
-    async def restore(self, kernel: LiveKernel, checkpoint: str, ready_s: float, limit_s: float) -> list[list[str]]:
-        """Load a checkpoint into the kernel, which must be idle.
+    async def restore(self, kernel: LiveKernel, checkpoint: str, *, ready_s: float, wait_s: float) -> list[list[str]]:
+        """Load a checkpoint into the kernel, in its next pause between cells.
+
+        Args:
+            ready_s: How long a kernel may take until it answers anything.
+            wait_s: How long to wait for the end of a running cell.
 
         Returns: [name, reason] of what could not be brought back.
 
@@ -203,14 +230,21 @@ class Saver:
             content = await kernel.answer(
                 kernel.control.ask(
                     "gpufair_restore_request",
-                    {"directory": str(self._folder), "id": checkpoint, "key_file": str(self._key_file)},
+                    {
+                        "directory": str(self._folder),
+                        "id": checkpoint,
+                        "key_file": str(self._key_file),
+                        "wait_s": wait_s,
+                    },
                 ),
-                limit_s,
+                LIMIT_S,
             )
         except TimeoutError:
             raise CheckpointFailed("the kernel did not answer in time") from None
         if content.get("status") != "ok":
             raise CheckpointFailed(_reason(content, f"checkpoint {checkpoint} could not be loaded"))
+        for warning in content.get("warnings") or []:
+            _log.warning("restore of %s: %s", checkpoint, short(str(warning)))
         return losses(content)
 
 

@@ -18,11 +18,10 @@ from gpufair.node.gpus import await_release
 from gpufair.node.live_kernel import LiveKernel
 from gpufair.node.processes import alive
 from gpufair.node.reports import ReportLog
-from gpufair.node.saving import CheckpointFailed, Saver, short
+from gpufair.node.saving import LIMIT_S, CheckpointFailed, Saver, short
 
 RESTART_WAIT_S = 60.0  # a dead kernel keeps its GPUs this long
 RESTORE_READY_S = 60.0
-RESTORE_LIMIT_S = 1800.0
 SAVE_WAIT_S = 60.0
 TERM_PATIENCE_S = 1.0
 ACTIVITY_INTERVAL_S = 0.25  # 500 small cells are no reason for 1,000 reports
@@ -104,7 +103,7 @@ class Session:
             self._reports.add("progress", {"step": "restoring", "fraction": 0.0})
             kernel = self._kernel
             try:
-                lost = await self._saver.restore(kernel, self._args["restore"], RESTORE_READY_S, RESTORE_LIMIT_S)
+                lost = await self._saver.restore(kernel, self._args["restore"], ready_s=RESTORE_READY_S, wait_s=0.0)
                 if kernel.gone.done():
                     raise KernelGone(kernel.gone.result())
             except (CheckpointFailed, KernelGone) as err:
@@ -214,9 +213,12 @@ class Session:
     async def _save(self) -> None:
         async with self._turn:
             try:
-                if not await self._kernel.boundary(SAVE_WAIT_S):
-                    raise CheckpointFailed(f"a cell has been running for more than {SAVE_WAIT_S:.0f} s")
-                await self._saver.save(self._kernel, time.monotonic() + SAVE_WAIT_S)
+                kernel = self._kernel
+                # Asked first: from a kernel that doesn't know the question no answer would ever come.
+                await asyncio.wait_for(self._saver.probe(kernel), SAVE_WAIT_S)
+                await self._saver.save(kernel, wait_s=SAVE_WAIT_S, limit_s=SAVE_WAIT_S + LIMIT_S)
+            except TimeoutError:
+                self._reports.add("checkpoint_failed", {"reason": "the kernel did not answer in time"})
             except (CheckpointFailed, KernelGone) as err:
                 self._reports.add("checkpoint_failed", {"reason": short(str(err))})
             else:
@@ -225,9 +227,7 @@ class Session:
     async def _restore(self, checkpoint: str) -> None:
         async with self._turn:
             try:
-                if not await self._kernel.boundary(SAVE_WAIT_S):
-                    raise CheckpointFailed(f"a cell has been running for more than {SAVE_WAIT_S:.0f} s")
-                lost = await self._saver.restore(self._kernel, checkpoint, RESTORE_READY_S, RESTORE_LIMIT_S)
+                lost = await self._saver.restore(self._kernel, checkpoint, ready_s=SAVE_WAIT_S, wait_s=SAVE_WAIT_S)
             except (CheckpointFailed, KernelGone) as err:
                 self._reports.add("restore_failed", {"reason": short(str(err))})
             else:

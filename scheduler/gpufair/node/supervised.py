@@ -118,11 +118,6 @@ class Supervised:
             os.close(lock)  # the supervisor has it
 
     @property
-    def serving(self) -> bool:
-        """Whether its kernel serves now."""
-        return (read_json(self.folder / STATUS_FILE) or {}).get("phase") == "serving"
-
-    @property
     def running(self) -> bool:
         """Whether its supervisor lives."""
         return is_locked(self.folder / LOCK_FILE)
