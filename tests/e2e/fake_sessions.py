@@ -15,7 +15,7 @@ from jupyter_server.serverapp import ServerApp
 from jupyter_server.utils import url_path_join
 from tornado import web
 
-SESSION_EVENT = "https://jupyter-gpufair.org/events/session/v1"
+from jupyter_gpufair.view import SESSION_EVENT, SESSION_SCHEMA
 
 SESSION: dict[str, Any] = {
     "workload_id": "w-1",
@@ -34,14 +34,6 @@ SESSION: dict[str, Any] = {
     "restore_offered": False,
     "lost": [],
 }
-SCHEMA = {
-    "$id": SESSION_EVENT,
-    "version": "1",
-    "title": "Session",
-    "type": "object",
-    "properties": {name: {} for name in ["kernel_id", *SESSION]},
-}
-
 sessions: dict[str, dict[str, Any]] = {}
 executions: dict[str, list[dict[str, Any]]] = {}
 actions: dict[str, list[str]] = {}
@@ -91,7 +83,7 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 def _load_jupyter_server_extension(server: ServerApp) -> None:
     assert server.event_logger is not None
-    server.event_logger.register_event_schema(SCHEMA)
+    server.event_logger.register_event_schema(SESSION_SCHEMA)
     kernel = r"([0-9a-f-]+)"
     routes = [
         (f"fake/{kernel}", Fake),

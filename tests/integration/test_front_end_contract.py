@@ -1,0 +1,42 @@
+"""One shape in Python, in the front end's types and in the fake that the browser tests run against."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from jupyter_gpufair.handlers import ACTIONS
+from jupyter_gpufair.view import SESSION_EVENT, SESSION_SCHEMA
+from tests.e2e import fake_sessions
+
+WIRE = (Path(__file__).parents[2] / "labextension" / "src" / "wire.ts").read_text(encoding="utf-8")
+
+
+def fields(interface: str) -> set[str]:
+    """Names of the fields that an interface of wire.ts has."""
+    body = re.search(rf"export interface {interface} {{\n(.*?)\n}}", WIRE, re.DOTALL)
+    assert body is not None, interface
+    return set(re.findall(r"^  (\w+): ", body[1], re.MULTILINE))
+
+
+def union(name: str) -> set[str]:
+    """Members of a union of strings in wire.ts."""
+    body = re.search(rf"export type {name} =(.*?);", WIRE, re.DOTALL)
+    assert body is not None, name
+    return set(re.findall(r"'(\w+)'", body[1]))
+
+
+def test_the_front_end_reads_the_fields_that_are_sent() -> None:
+    """A field renamed on one side only would show as `undefined`, in front of a person."""
+    properties = SESSION_SCHEMA["properties"]
+    assert fields("ISession") == set(properties)
+    assert fields("ICheckpoint") == set(properties["checkpoint"]["properties"])
+    assert fields("ILost") == set(properties["lost"]["items"]["properties"])
+    assert union("State") == set(properties["state"]["enum"])
+    assert union("Action") == set(ACTIONS)
+    assert f"'{SESSION_EVENT}'" in WIRE
+
+
+def test_the_fake_has_the_shape_of_the_real_one() -> None:
+    """The browser tests prove something only as long as the fake answers like the server."""
+    assert {"kernel_id", *fake_sessions.SESSION} == set(SESSION_SCHEMA["properties"])
