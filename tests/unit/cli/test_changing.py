@@ -1,0 +1,303 @@
+"""Commands that change something: the right request, a truthful sentence, an exit code for scripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpufair.cli import waiting
+from tests.unit.cli.conftest import NOW, SWEEP, TRAIN, Gpufair, Outcome, run
+from tests.unit.client.fake_service import FakeService, Reply, problem, workload
+
+ONE = f"/api/v1/workloads/{TRAIN}"
+POINT = {
+    "id": "c2",
+    "sequence": 5,
+    "at_s": NOW,
+    "size_bytes": 3_000_000,
+    "duration_s": 0.5,
+    "lost": [["sock", "a socket"]],
+}
+
+
+@pytest.fixture(autouse=True)
+def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting is tested by what is asked, not by how long it takes."""
+    monkeypatch.setattr(waiting, "_POLL_S", 0.01)
+
+
+@pytest.mark.parametrize(
+    ("verb", "says"), [("checkpoint", "is being saved"), ("park", "is being parked"), ("resume", "is checkpointing")]
+)
+def test_session_verbs(gpufair: Gpufair, fake: FakeService, verb: str, says: str) -> None:
+    """By name; the answer is the service's Workload."""
+    fake.routes[f"POST {ONE}/{verb}"] = Reply(202, workload(TRAIN, state="checkpointing", position=None))
+    seen = gpufair("sessions", verb, "train")
+    assert (seen.code, seen.out) == (0, f"train (3f2a81c0) {says}\n")
+    assert gpufair("sessions", verb, TRAIN[:6], "--json").json["state"] == "checkpointing"
+    assert len(fake.calls(f"POST {ONE}/{verb}")) == 2
+
+
+def test_resume_fresh(gpufair: Gpufair, fake: FakeService) -> None:
+    """Without the variables, when they are what broke it."""
+    fake.routes[f"POST {ONE}/resume"] = Reply(202, workload(TRAIN))
+    assert gpufair("sessions", "resume", "train", "--fresh").out == "train (3f2a81c0) is queued, 1st\n"
+    assert fake.calls(f"POST {ONE}/resume")[0].json == {"from_checkpoint": False}
+    gpufair("sessions", "resume", "train")
+    assert fake.calls(f"POST {ONE}/resume")[1].json == {"from_checkpoint": True}
+
+
+def test_stop(gpufair: Gpufair, fake: FakeService) -> None:
+    """At once for a queued one, in a moment for one that runs."""
+    fake.routes[f"DELETE {ONE}"] = [
+        Reply(202, workload(TRAIN, state="stopping")),
+        Reply(body=workload(TRAIN, state="ended")),
+    ]
+    assert gpufair("sessions", "stop", "train").out == "train (3f2a81c0) is being stopped\n"
+    assert gpufair("sessions", "stop", "train").out == "train (3f2a81c0) has ended\n"
+
+
+def test_a_refusal_is_exit_1_in_the_services_words(gpufair: Gpufair, fake: FakeService) -> None:
+    """Or as JSON with the error's class and status."""
+    fake.routes[f"POST {ONE}/park"] = problem(409, "WrongPhase", "cannot park: it is ended; start a new one")
+    seen = gpufair("sessions", "park", "train")
+    assert (seen.code, seen.out, seen.err) == (1, "", "gpufair: cannot park: it is ended; start a new one\n")
+    told = json.loads(gpufair("sessions", "park", "train", "--json").err)
+    assert told == {
+        "error": "WrongPhase",
+        "detail": "cannot park: it is ended; start a new one",
+        "status": 409,
+        "exit": 1,
+    }
+
+
+def then(fake: FakeService, verb: str, *states: dict[str, Any]) -> None:
+    """``verb`` is accepted, and the workload goes through ``states``."""
+    fake.routes[f"POST {ONE}/{verb}"] = Reply(202, workload(TRAIN, state="checkpointing", position=None))
+    fake.routes[f"GET {ONE}"] = [Reply(body=workload(TRAIN, **{"position": None, **fields})) for fields in states]
+
+
+def test_waiting_for_park(gpufair: Gpufair, fake: FakeService) -> None:
+    """Done means parked; the way there goes to standard error."""
+    then(
+        fake,
+        "park",
+        {"state": "checkpointing", "progress": {"step": "checkpointing", "fraction": 0.5}},
+        {"state": "stopping"},
+        {"state": "parked"},
+    )
+    seen = gpufair("sessions", "park", "train", "--wait")
+    assert (seen.code, seen.out) == (0, "train (3f2a81c0) is parked\n")
+    assert seen.err.splitlines() == ["train: checkpointing", "train: checkpointing, 50%", "train: stopping"]
+    then(fake, "park", {"state": "parked"})
+    seen = gpufair("sessions", "park", "train", "--wait", "--json")
+    assert (seen.json["state"], seen.err) == ("parked", "")
+
+
+def test_waiting_for_a_checkpoint_waits_for_a_new_one(gpufair: Gpufair, fake: FakeService) -> None:
+    """The old one was there before; what could not be saved is named."""
+    old = {"id": "c1", "sequence": 4, "at_s": 1.0}
+    then(fake, "checkpoint", {"state": "running", "checkpoint": old}, {"state": "running", "checkpoint": POINT})
+    seen = gpufair("sessions", "checkpoint", "train", "--wait")
+    assert (seen.code, seen.out) == (0, "train (3f2a81c0) is saved: 3.0 MB in 0.5 s; not saved: sock\n")
+    assert len(fake.calls(f"GET {ONE}")) == 2
+
+
+def test_waiting_for_resume(gpufair: Gpufair, fake: FakeService) -> None:
+    """Queued, restoring, running; what could not be restored is named."""
+    then(
+        fake,
+        "resume",
+        {"state": "queued", "position": 2},
+        {"state": "restoring"},
+        {"state": "running", "lost": [["gen", "a generator"]]},
+    )
+    seen = gpufair("sessions", "resume", "train", "--wait")
+    assert (seen.code, seen.out) == (0, "train (3f2a81c0) is running, idle; 1 variable could not be restored: gen\n")
+    assert "train: queued, 2nd" in seen.err
+
+
+def test_a_wait_ends_when_its_time_is_over(gpufair: Gpufair, fake: FakeService) -> None:
+    """Exit 1, and the text says that it goes on by itself."""
+    then(fake, "resume", {"state": "queued", "position": 2, "reason": "others come first"})
+    seen = gpufair("sessions", "resume", "train", "--wait", "--timeout", "50ms")
+    assert (seen.code, seen.out) == (1, "")
+    assert (
+        "is not running after 0.1 s but queued, 2nd (others come first); it goes on: `gpufair why 3f2a81c0`" in seen.err
+    )
+
+
+def test_a_wait_ends_when_nothing_can_come_of_it(gpufair: Gpufair, fake: FakeService) -> None:
+    """Somebody stopped it meanwhile."""
+    then(fake, "park", {"state": "ended", "outcome": "cancelled", "reason": "stopped by its owner"})
+    seen = gpufair("sessions", "park", "train", "--wait")
+    assert seen.code == 1
+    assert "train has ended (cancelled) (stopped by its owner)" in seen.err
+
+
+def test_a_wrong_duration_is_refused_before_anything_is_asked(gpufair: Gpufair, fake: FakeService) -> None:
+    """Parking and then complaining would be too late."""
+    seen = gpufair("sessions", "park", "train", "--wait", "--timeout", "5")
+    assert (seen.code, fake.asked) == (2, [])
+    assert "did you mean" in seen.err
+
+
+def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
+    """What is free where; what a cordon means for those who run there."""
+    node = {
+        "name": "node-a",
+        "pool": "default",
+        "gpus": 4,
+        "gpu_type": "A100",
+        "free_gpus": 1,
+        "state": "ready",
+        "cordoned": False,
+        "workloads": [TRAIN],
+        "last_seen_s": 1.0,
+    }
+    lost = node | {"name": "node-b", "state": "lost", "cordoned": True, "workloads": [], "gpus": 0}
+    fake.routes |= {
+        "GET /api/v1/nodes": Reply(body={"nodes": [node, lost]}),
+        "POST /api/v1/nodes/node-a/cordon": Reply(body=node | {"state": "cordoned", "cordoned": True}),
+        "POST /api/v1/nodes/node-b/cordon": Reply(body=lost),
+        "POST /api/v1/nodes/node-a/uncordon": Reply(body=node),
+        "POST /api/v1/nodes/x/cordon": problem(404, "UnknownNode", "there is no node 'x'; known nodes: node-a"),
+    }  # fmt: skip
+    first, second = gpufair("nodes", "list").out.splitlines()[1:]
+    assert "1 of 4" in first
+    assert TRAIN[:8] in first
+    assert "lost, cordoned" in second
+    assert gpufair("nodes", "list", "--json").json == {"nodes": [node, lost]}
+    assert "1 workload will leave as protection ends" in gpufair("nodes", "cordon", "node-a").out
+    assert "it is empty" in gpufair("nodes", "cordon", "node-b").out
+    assert gpufair("nodes", "uncordon", "node-a").out == "node-a takes workloads again (1 of 4 GPUs free)\n"
+    assert gpufair("nodes", "uncordon", "node-a", "--json").json == node
+    seen = gpufair("nodes", "cordon", "x")
+    assert (seen.code, seen.err) == (4, "gpufair: there is no node 'x'; known nodes: node-a\n")
+
+
+def allocation(path: str, share: str, entitlement: float, members: list[str]) -> dict[str, Any]:
+    return {
+        "path": path, "share": share, "members": members, "leaf": True, "entitlement": entitlement, "budget_gpu_s": 7200.0,
+        "occupancy_gpu_s": 3600.0, "commitment_gpu_s": 60.0, "metric": 0.5083, "gpus_held": 1, "gpus_queued": 0,
+    }  # fmt: skip
+
+
+BEFORE = {
+    "window_s": 604800.0,
+    "capacity_gpu_s": 14400.0,
+    "allocations": [allocation("a", "1", 0.5, ["ria"]), allocation("b", "1", 0.5, [])],
+}
+AFTER = BEFORE | {"allocations": [allocation("a", "3", 0.75, ["ria", "ben"]), allocation("c", "1", 0.25, [])]}
+
+
+def test_budgets_show(gpufair: Gpufair, fake: FakeService) -> None:
+    """Entitled, charged, committed, and the metric that decides."""
+    fake.routes["GET /api/v1/budgets"] = Reply(body=BEFORE)
+    seen = gpufair("budgets", "show").out
+    assert seen.startswith("Over the last 7 d; the whole budget is 4.0 GPU-h\n")
+    for text in ("50.0 %", "2.0 GPU-h", "1.0 GPU-h", "1.0 GPU-min", "0.508 (under-served)", "1 GPU", "ria"):
+        assert text in seen
+    assert gpufair("budgets", "show", "--json").json == BEFORE
+
+
+def apply(gpufair: Gpufair, fake: FakeService, reply: Reply, *args: str, **more: Any) -> Outcome:
+    fake.routes |= {"GET /api/v1/budgets": Reply(body=BEFORE), "PUT /api/v1/budgets": reply}
+    return gpufair("budgets", "apply", *args, **more)
+
+
+def test_budgets_apply_shows_what_changed(gpufair: Gpufair, fake: FakeService, tmp_path: Path) -> None:
+    """Each allocation added, removed or changed, before and after."""
+    file = tmp_path / "budgets.toml"
+    file.write_bytes(b'[[allocation]]\npath = "a"\nshare = 3\n')
+    seen = apply(gpufair, fake, Reply(body=AFTER), str(file))
+    assert seen.code == 0
+    rows = [line.split() for line in seen.out.splitlines()]
+    assert ["a", "changed", "share", "1", "3"] in rows
+    assert ["a", "changed", "members", "ria", "ria,", "ben"] in rows
+    assert ["a", "changed", "entitled", "50.0", "%", "75.0", "%"] in rows
+    assert ["b", "removed", "share", "1", "(50.0", "%)", "–"] in rows
+    assert ["c", "added", "share", "–", "1", "(25.0", "%)"] in rows
+    assert seen.out.endswith("3 allocations changed\n")
+    assert fake.calls("PUT /api/v1/budgets")[0].body == file.read_bytes()
+    assert "it changes nothing" in apply(gpufair, fake, Reply(body=BEFORE), "-", input="x").out
+    data = apply(gpufair, fake, Reply(body=AFTER), "-", "--json", input="x").json
+    assert data["budgets"] == AFTER
+    assert data["changes"][-1] == {
+        "path": "c",
+        "change": "added",
+        "field": "share",
+        "before": "",
+        "after": "1 (25.0 %)",
+    }
+
+
+def test_a_bad_budgets_file_names_its_line(gpufair: Gpufair, fake: FakeService, tmp_path: Path) -> None:
+    """As a compiler would, so that editors jump there."""
+    file = tmp_path / "budgets.toml"
+    file.write_text("x")
+    bad = problem(422, "BudgetError", "line 7: share = -1 is negative", line=7)
+    seen = apply(gpufair, fake, bad, str(file))
+    assert (seen.code, seen.err) == (1, f"gpufair: {file}:7: share = -1 is negative; nothing has changed\n")
+    told = json.loads(apply(gpufair, fake, bad, str(file), "--json").err)
+    assert (told["error"], told["line"], told["file"], told["exit"]) == ("BudgetError", 7, str(file), 1)
+    seen = apply(gpufair, fake, problem(422, "BudgetError", "a has live workloads"), str(file))
+    assert "was refused: a has live workloads; nothing has changed" in seen.err
+
+
+def test_a_budgets_file_that_is_none(gpufair: Gpufair, fake: FakeService, tmp_path: Path) -> None:
+    """Missing, a folder, or a film: nothing is sent."""
+    assert gpufair("budgets", "apply", str(tmp_path / "none")).code == 2
+    assert gpufair("budgets", "apply", str(tmp_path)).code == 2
+    large = tmp_path / "film"
+    large.write_bytes(b"#" * (2 << 20))
+    seen = gpufair("budgets", "apply", str(large))
+    assert (seen.code, fake.asked) == (1, [])
+    assert "is it a budgets file?" in seen.err
+
+
+def test_budgets_of_a_stranger(gpufair: Gpufair, fake: FakeService) -> None:
+    """Who may not apply budgets is told that, not that the file is wrong."""
+    seen = apply(gpufair, fake, problem(403, "Forbidden", "only an admin applies budgets"), "-", input="x")
+    assert (seen.code, seen.err) == (1, "gpufair: only an admin applies budgets\n")
+
+
+def test_serve_and_demo_hand_over_their_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And their exit code comes back; neither is imported before."""
+    import sys
+    from types import ModuleType
+
+    seen: list[Any] = []
+
+    def stand_in(code: int | None) -> Any:
+        def start(**given: Any) -> int | None:
+            seen.append(given)
+            return code
+
+        return start
+
+    service, demo = ModuleType("serve"), ModuleType("demo")
+    service.__dict__["run"] = stand_in(None)
+    demo.__dict__.update(run=stand_in(1), lab=stand_in(0))
+    monkeypatch.setitem(sys.modules, "gpufair.service.serve", service)
+    monkeypatch.setitem(sys.modules, "gpufair.cli.demo", demo)
+    folder = str(tmp_path)
+    args = ["--embedded", "--state-dir", folder, "--port", "8123", "--host", "127.0.0.1", "--linger", "15m"]
+    assert run("serve", *args).code == 0
+    assert run("demo", "--json", "--html", f"{folder}/x.html").code == 1
+    assert run("lab").code == 0
+    assert seen == [
+        {"config": None, "state_dir": tmp_path, "host": "127.0.0.1", "port": 8123, "embedded": True, "linger": "15m"},
+        {"as_json": True, "html": tmp_path / "x.html"},
+        {},
+    ]
+    assert run("serve", "--port", "70000").code == 2
+
+
+def test_stop_asks_for_the_workload_where_the_answer_is_empty(gpufair: Gpufair, fake: FakeService) -> None:
+    """A 204 says nothing of the state."""
+    fake.routes[f"DELETE /api/v1/workloads/{SWEEP}"] = Reply(204)
+    assert gpufair("sessions", "stop", "sweep").out == "sweep (3f2b0000) is being stopped\n"

@@ -1,0 +1,301 @@
+"""Commands that only look: right words for people, stable JSON for scripts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.conftest import NOW, SWEEP, TRAIN, Gpufair, run
+from tests.unit.client.fake_service import FakeService, Reply, problem, workload
+
+STATUS = {
+    "version": "0.1.0", "api_version": 1, "pid": 42, "started_s": NOW - 7500, "now_s": NOW, "mode": "embedded",
+    "state_dir": "/s", "user": "ria", "nodes": 2, "gpus": {"total": 4, "free": 1}, "counts": {"running": 2, "queued": 1, "ended": 0},
+    "holders": 0, "linger_s": 900.0, "linger_until_s": NOW + 600,
+}  # fmt: skip
+
+
+def test_status(gpufair: Gpufair, fake: FakeService) -> None:
+    """Who, where, how much is free, and when an embedded service will end."""
+    fake.routes["GET /api/v1/status"] = Reply(body=STATUS)
+    seen = gpufair("status")
+    assert seen.code == 0, seen.err
+    for text in (
+        f"0.1.0 at {fake.url}, embedded",
+        "pid 42, up 2 h 5 min",
+        "ria",
+        "1 free of 4 on 2 nodes",
+        "2 running, 1 queued",
+        "in 10 min",
+    ):
+        assert text in seen.out
+    assert "ended" not in seen.out
+    assert gpufair("status", "--json").json == STATUS
+
+
+def test_queue(gpufair: Gpufair, fake: FakeService) -> None:
+    """In the order of service, an estimate marked as one."""
+    seen = gpufair("queue")
+    header, row = seen.out.splitlines()
+    assert header.split()[:3] == ["#", "ID", "NAME"]
+    for text in (
+        "1",
+        SWEEP[:8],
+        "sweep",
+        "ben",
+        "language/digits",
+        "2 × 2 A100",
+        "~ ",
+        "(in 11 min 40 s)",
+        "waits for 4 GPUs",
+    ):
+        assert text in row
+    data = gpufair("queue", "--json").json
+    assert (data["now_s"], [w["id"] for w in data["workloads"]]) == (NOW, [SWEEP])
+    assert set(data["workloads"][0]) >= set(workload())
+    fake.routes["GET /api/v1/queue"] = Reply(body={"now_s": NOW, "workloads": []})
+    assert gpufair("queue").out == "nothing is queued\n"
+
+
+EXPLANATION: dict[str, Any] = {
+    "workload": SWEEP, "state": "queued", "sentence": "vision comes first at the top: its metric 0.4 is below 1.2.", "position": 1,
+    "queued": 3, "level": "",
+    "mine": {"allocation": "language", "occupancy_gpu_s": 7200, "commitment_gpu_s": 900, "budget_gpu_s": 6750, "metric": 1.2},
+    "other": {"allocation": "vision", "occupancy_gpu_s": 40, "commitment_gpu_s": 0, "budget_gpu_s": 100, "metric": 0.4},
+    "holders": [{"workload": TRAIN, "user": "ria", "allocation": "language/digits", "gpus": 1,
+                 "leases": [{"node": "node-a", "gpus": 1}], "until_s": NOW + 600, "protected": True}],
+    "start": {"kind": "estimate", "at_s": NOW + 700, "because": "when train's protection ends"},
+    "change": {"text": "ask for 1 GPU", "fields": {"gpus": 1}},
+}  # fmt: skip
+
+
+def test_why(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentence, place, both metrics with their parts, who holds what until when, the way out."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    route = f"GET /api/v1/workloads/{SWEEP}/why"
+    fake.routes[route] = Reply(body=EXPLANATION)
+    seen = gpufair("why", "sweep").out
+    for text in (
+        "sweep (3f2b0000) is queued, 1st of 3.",
+        "vision comes first at the top",
+        "(in 11 min 40 s); this is an estimate, not a promise: when train's protection ends",
+        "at the top of the budget tree",
+        "2.0 GPU-h", "15.0 GPU-min", "1.9 GPU-h", "1.200 (over-served)", "40 GPU-s", "0.400 (under-served)",
+        "train", "node-a", "(in 10 min)",
+        "Smallest change that would start it now: ask for 1 GPU",
+    ):  # fmt: skip
+        assert text in seen
+    fake.routes[route] = Reply(
+        body=EXPLANATION | {"start": {"kind": "start_by", "at_s": NOW + 5, "because": ""}, "level": "language"}
+    )
+    seen = gpufair("why", SWEEP).out
+    assert "Starts by" in seen
+    assert "(in 5 s) at the latest; this is binding" in seen
+    assert "below language" in seen
+    data = gpufair("why", SWEEP[:4], "--json").json
+    assert data["mine"]["metric"] == 1.2
+    assert data["holders"][0]["leases"] == [{"node": "node-a", "gpus": 1}]
+
+
+def test_why_of_a_running_one_is_short(gpufair: Gpufair, fake: FakeService) -> None:
+    """Nothing decided against it: no comparison, no holders."""
+    fake.routes[f"GET /api/v1/workloads/{TRAIN}/why"] = Reply(
+        body={"workload": TRAIN, "state": "running", "sentence": "it fits."}
+    )
+    assert gpufair("why", "train").out == "train (3f2a81c0) is running, busy.\n  it fits.\n"
+
+
+def test_kernels(gpufair: Gpufair, fake: FakeService) -> None:
+    """Profiles, with what they cost."""
+    profiles = [
+        {"name": "big", "display_name": "Big", "gpus": 8, "nodes": 2, "gpu_type": "H100", "allocation": "a/b", "min_runtime_s": 7200, "kind": "session", "priority": 1},
+        {"name": "cpu", "gpus": 0},
+        {"name": "free", "gpus": 1},
+    ]  # fmt: skip
+    fake.routes["GET /api/v1/profiles"] = Reply(body={"profiles": profiles})
+    big, cpu, free = gpufair("kernels", "list").out.splitlines()[1:]
+    assert "2 × 8 H100" in big
+    assert "2 h" in big
+    assert "cpu" in cpu
+    assert "unallocated" in free
+    assert gpufair("kernels", "list", "--json").json["profiles"][0] == profiles[0]
+    fake.routes["GET /api/v1/profiles"] = Reply(body={"profiles": []})
+    assert "[[profile]]" in gpufair("kernels", "list").out
+
+
+def test_list_sessions(gpufair: Gpufair) -> None:
+    """Live ones unless all are asked for."""
+    seen = gpufair("sessions", "list").out
+    for text in ("running, busy", "queued, 1st", "node-a", "sweep"):
+        assert text in seen
+    assert "old" not in seen
+    assert "ended, failed" in gpufair("sessions", "list", "--all").out
+    assert [w["name"] for w in gpufair("sessions", "list", "--state", "ended", "--json").json["workloads"]] == ["old"]
+
+
+def test_names_cannot_steer_the_terminal(gpufair: Gpufair, fake: FakeService) -> None:
+    """A notebook's name is somebody else's text: no escape sequence, no markup."""
+    evil = workload(TRAIN, name="\x1b[2J[red]x[/red]\n", state="parked")
+    fake.routes["GET /api/v1/workloads"] = Reply(body={"workloads": [evil]})
+    seen = gpufair("sessions", "list")
+    assert "\x1b" not in seen.out
+    assert "[2J[red]x[/red]" in seen.out
+
+
+def test_a_pipe_cuts_nothing_off(gpufair: Gpufair, fake: FakeService) -> None:
+    """What a script greps must be whole, however narrow the terminal was."""
+    name = "n" * 250
+    fake.routes["GET /api/v1/workloads"] = Reply(body={"workloads": [workload(TRAIN, name=name, reason="r")]})
+    assert name in gpufair("sessions", "list", COLUMNS="40").out
+
+
+def test_a_narrow_terminal_drops_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The least important ones first; what stays is not cut while it fits."""
+    from rich.console import Console
+
+    from gpufair.cli import output
+
+    monkeypatch.setattr(output, "console", lambda: Console(width=30, force_terminal=False))
+    columns = [output.Column("ID"), output.Column("NAME", 1), output.Column("STATE"), output.Column("MORE", 2)]
+    output.table(columns, [("3f2a81c0", "a long name here", "running", "m" * 40)], "none")
+    assert capsys.readouterr().out.split() == ["ID", "STATE", "3f2a81c0", "running"]
+
+
+def test_colour_is_for_terminals_only(gpufair: Gpufair) -> None:
+    """And NO_COLOR is honoured by what draws them (rich)."""
+    assert "\x1b" not in gpufair("sessions", "list").out
+
+
+def test_nothing_is_there(gpufair: Gpufair, fake: FakeService) -> None:
+    """An empty table is a sentence."""
+    fake.routes["GET /api/v1/workloads"] = Reply(body={"workloads": []})
+    assert gpufair("sessions", "list").out.startswith("there are no live workloads")
+    assert gpufair("sessions", "list", "--json").json == {"workloads": []}
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["status"],
+        ["queue"],
+        ["why", "train"],
+        ["sessions", "list"],
+        ["nodes", "list"],
+        ["budgets", "show"],
+        ["kernels", "list"],
+    ],
+)
+def test_no_service_is_exit_3_with_a_next_step(tmp_path: Path, args: list[str]) -> None:
+    """In words or, for scripts, as JSON; standard output stays empty either way."""
+    seen = run(*args, GPUFAIR_STATE_DIR=str(tmp_path), GPUFAIR_URL="")
+    assert (seen.code, seen.out, seen.err.count("\n")) == (3, "", 1)
+    assert "gpufair serve" in seen.err
+    seen = run(*args, "--json", "--state-dir", str(tmp_path), GPUFAIR_URL="http://127.0.0.1:9")
+    assert (seen.code, seen.out) == (3, "")
+    told = json.loads(seen.err)
+    assert (told["error"], told["exit"]) == ("Unavailable", 3)
+
+
+def test_a_wrong_token_is_exit_1(gpufair: Gpufair) -> None:
+    """Reached, but refused."""
+    seen = gpufair("status", "--json", GPUFAIR_TOKEN="wrong")
+    assert (seen.code, json.loads(seen.err)["status"]) == (1, 401)
+
+
+def test_a_failing_service_is_exit_1(gpufair: Gpufair, fake: FakeService) -> None:
+    """Its own sentence, one line."""
+    fake.routes["GET /api/v1/status"] = problem(500, "Inconsistent", "two leases on one GPU; please report this")
+    seen = gpufair("status")
+    assert (seen.code, seen.err) == (1, "gpufair: two leases on one GPU; please report this\n")
+
+
+@pytest.mark.parametrize(("text", "code", "says"), [
+    ("nope", 4, "there is no workload 'nope'"), ("trian", 4, "did you mean 'train'"), ("3f2", 4, "too short"), ("", 4, "there is no"),
+])  # fmt: skip
+def test_an_unknown_id_is_exit_4(gpufair: Gpufair, text: str, code: int, says: str) -> None:
+    """With a hint where there is one."""
+    seen = gpufair("why", text)
+    assert seen.code == code
+    assert says in seen.err
+
+
+def test_an_ambiguous_id_lists_the_candidates(gpufair: Gpufair, fake: FakeService) -> None:
+    """A guess could stop somebody's work."""
+    several = [
+        workload("abcd1111", name="x"),
+        workload("abcd2222", name="x"),
+        workload("abcd3333", name="y", state="ended"),
+    ]
+    fake.routes["GET /api/v1/workloads"] = Reply(body={"workloads": several})
+    for text in ("abcd", "x"):
+        seen = gpufair("sessions", "stop", text)
+        assert seen.code == 2
+        assert "abcd1111" in seen.err
+        assert "abcd2222" in seen.err
+        assert "abcd3333" not in seen.err
+    assert not [a for a in fake.asked if a.method == "DELETE"]
+
+
+def test_usage_errors_are_one_line(gpufair: Gpufair) -> None:
+    """Exit 2, JSON with --json."""
+    seen = gpufair("queeue")
+    assert (seen.code, seen.err.count("\n")) == (2, 1)
+    assert "queue" in seen.err
+    assert json.loads(gpufair("why", "--json").err)["exit"] == 2
+    assert gpufair("status", "--sate-dir", "/x").code == 2
+
+
+def test_an_unexpected_error_is_a_sentence(gpufair: Gpufair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A traceback helps nobody who only wanted a list; GPUFAIR_DEBUG has it."""
+    from gpufair.client import Client
+
+    def broken(_: Client) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(Client, "nodes", broken)
+    seen = gpufair("nodes", "list")
+    assert (seen.code, seen.err) == (
+        1,
+        "gpufair: unexpected RuntimeError: boom. This is a bug; GPUFAIR_DEBUG=1 shows where\n",
+    )
+    assert "Traceback" in gpufair("nodes", "list", GPUFAIR_DEBUG="1").err
+
+
+def test_help_documents_the_exit_codes(gpufair: Gpufair) -> None:
+    """Scripts are written from it."""
+    seen = gpufair("--help")
+    assert seen.code == 0
+    for text in ("0 done", "1 refused", "2 wrong usage", "3 the service", "4 no such", "GPUFAIR_URL", "--json"):
+        assert text in " ".join(seen.out.split())
+
+
+def test_help_is_quick() -> None:
+    """Nothing heavy is loaded for help: bounded by what is imported, which no slow machine can blur."""
+    code = (
+        "import sys\nfrom gpufair.cli import main\nsys.argv = ['gpufair', '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'httpx', 'sqlalchemy', 'fastapi', 'pydantic', 'uvicorn', 'gpufair.client.sync', 'gpufair.cli.demo'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.strip() == "[]"
+
+
+def test_completion_asks_the_live_service(gpufair: Gpufair, fake: FakeService) -> None:
+    """Ids, names and nodes on Tab; silence when there is no service."""
+    fake.routes["GET /api/v1/nodes"] = Reply(body={"nodes": [{"name": "node-a"}, {"name": "other"}]})
+
+    def complete(line: str, **env: str) -> str:
+        return gpufair(
+            _GPUFAIR_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(line.split(" ")) - 1), **env
+        ).out
+
+    assert complete("gpufair why 3f2a").split() == [TRAIN]
+    assert complete("gpufair sessions park swe").split() == ["sweep"]
+    assert complete("gpufair nodes cordon no").split() == ["node-a"]
+    assert complete("gpufair why 3f2a", GPUFAIR_URL="http://127.0.0.1:9").split() == []
