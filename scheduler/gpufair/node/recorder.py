@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,14 +18,13 @@ from typing import Any
 import zmq
 
 from gpufair.node.messages import Signer
+from gpufair.node.record_lines import ENDED, TRUNCATED, line, marker
 
 LIMIT_BYTES = 256 << 20  # of one file; a kernel that prints for a week must not fill the node's disk
 _MARGIN_BYTES = 16 << 20  # beyond the limit: state and errors only, so that cells are still seen to end
 _SYNC_S = 0.5
 _SYNC_IDLE_S = 0.1
 _OUTPUTS = frozenset({"stream", "display_data", "update_display_data", "execute_result", "comm_msg", "comm_open"})
-TRUNCATED = "gpufair_truncated"
-ENDED = "gpufair_ended"
 _log = logging.getLogger(__name__)
 
 
@@ -85,24 +83,6 @@ class RecordFile:
             self._write(marker(ENDED, {}))
         self.sync()
         os.close(self._fd)
-
-
-def line(body: Sequence[bytes]) -> bytes:
-    """A message as a line. The frames are JSON already; a line end between its tokens may become a blank."""
-    header, parent, metadata, content = (part.replace(b"\n", b" ").replace(b"\r", b" ") for part in body[:4])
-    return b'{"header":%b,"parent_header":%b,"metadata":%b,"content":%b,"buffers":%d}\n' % (
-        header,
-        parent,
-        metadata,
-        content,
-        len(body) - 4,
-    )
-
-
-def marker(kind: str, content: dict[str, Any], parent: bytes = b"{}") -> bytes:
-    """A line of our own in the record."""
-    header = {"msg_type": kind, "at_s": time.time()}
-    return line([json.dumps(header).encode(), parent, b"{}", json.dumps(content).encode()])
 
 
 class Recorder:

@@ -22,6 +22,7 @@ from gpufair.node.files import is_locked, read_json, try_lock, write_json
 from gpufair.node.gpus import await_release
 from gpufair.node.link import LINE_LIMIT
 from gpufair.node.processes import Proc, alive, end_all, identify
+from gpufair.node.record_lines import mark_ended
 from gpufair.node.reports import TERMINAL, ReportLog, read
 from gpufair.node.supervisor import LOCK_FILE, START_FILE, STATUS_FILE
 
@@ -225,6 +226,8 @@ class Supervised:
         processes = await asyncio.to_thread(end_all, session, str(start.get("tag", "")), patience_s=0.0)
         if child is not None:
             processes |= {child}
+        with suppress(OSError, KeyError):
+            mark_ended(Path(start["args"]["record_dir"]), self.incarnation, int(status["generation"]))
         held = await asyncio.to_thread(await_release, list(self.devices), [p.pid for p in processes])
         left = sorted(p.pid for p in processes if alive(p))
         extra = {"leftover": {"processes": left, "gpus": held}} if held or left else {}

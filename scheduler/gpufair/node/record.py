@@ -1,0 +1,248 @@
+"""Reads what supervisors have recorded: the outputs of each execution, as a notebook holds them (nbformat 4)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from gpufair.node.record_lines import ENDED, TRUNCATED
+
+MAX_EXECUTIONS = 5_000  # the newest are kept
+MAX_OUTPUT_BYTES = 8 << 20  # of one execution; a notebook with more in one cell cannot be opened comfortably
+MAX_TOTAL_BYTES = 64 << 20  # of all executions; the outputs of the oldest go first
+MAX_LINE_BYTES = 64 << 20
+_FILE = re.compile(r"iopub-(\d+)-(\d+)\.jsonl")
+_CUT = "\n[gpufair: what follows was left out, the output of this cell is larger than {} MiB]\n"
+_FORGOTTEN = "[gpufair: the outputs of this cell were left out, there were more than {} MiB after it]\n"
+_UNRECORDED = "\n[gpufair: what follows was not recorded, the record of this kernel had reached {} MiB]\n"
+
+
+@dataclass(slots=True)
+class _Execution:
+    msg_id: str
+    cell_id: str | None = None
+    code_sha256: str | None = None
+    execution_count: int | None = None
+    state: str = "running"
+    status: str | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    size: int = 0
+    clear_next: bool = False
+    cut: bool = False
+
+    def add(self, output: dict[str, Any], size: int) -> bool:
+        """Add an output unless there is too much already; False if it was left out."""
+        if self.clear_next:
+            self.clear()
+        if self.cut or self.size + size > MAX_OUTPUT_BYTES:
+            if not self.cut:
+                self.cut = True
+                self._stream("stderr", _CUT.format(MAX_OUTPUT_BYTES >> 20))
+            return False
+        self.size += size
+        if output["output_type"] == "stream":
+            self._stream(output["name"], output["text"])
+        else:
+            self.outputs.append(output)
+        return True
+
+    def note(self, text: str) -> None:
+        """Tell the reader something, whatever the limits."""
+        if self.clear_next:
+            self.clear()
+        self._stream("stderr", text)
+
+    def clear(self) -> None:
+        self.outputs.clear()
+        self.size, self.clear_next, self.cut = 0, False, False
+
+    def _stream(self, name: str, text: str) -> None:
+        last = self.outputs[-1] if self.outputs else {}
+        if last.get("output_type") == "stream" and last["name"] == name:
+            # A list, joined at the end: adding to one string for each of a million lines takes quadratic time.
+            last["text"].append(text)
+        else:
+            self.outputs.append({"output_type": "stream", "name": name, "text": [text]})
+
+    def as_dict(self) -> dict[str, Any]:
+        outputs = [
+            {**output, "text": "".join(output["text"])} if output["output_type"] == "stream" else output
+            for output in self.outputs
+        ]
+        return {
+            "msg_id": self.msg_id,
+            "cell_id": self.cell_id,
+            "code_sha256": self.code_sha256,
+            "execution_count": self.execution_count,
+            "state": self.state,
+            "status": self.status,
+            "started_s": self.started_s,
+            "ended_s": self.ended_s,
+            "outputs": outputs,
+        }
+
+
+def executions(record_dir: Path) -> list[dict[str, Any]]:
+    """All recorded executions of a workload, oldest first.
+
+    Each is ``{"msg_id", "cell_id", "code_sha256", "execution_count", "state": "running" | "done", "status": "ok" |
+    "error" | "interrupted" | None, "started_s", "ended_s", "outputs"}``. "interrupted": its kernel ended before it did.
+    Empty if nothing was recorded. Reads files of up to 272 MiB each, so call it in a thread.
+    """
+    reader = _Reader()
+    for path in _files(record_dir):
+        reader.new_kernel()
+        for message in _messages(path):
+            reader.take(message)
+    return [execution.as_dict() for execution in reader.found.values()]
+
+
+def _files(record_dir: Path) -> list[Path]:
+    if not record_dir.is_dir():
+        return []
+    matches = [(match, path) for path in record_dir.iterdir() if (match := _FILE.fullmatch(path.name))]
+    return [path for _, _, path in sorted((int(match[1]), int(match[2]), path) for match, path in matches)]
+
+
+def _messages(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole messages of a file. Torn lines (a full disk, a crash, one being written) are passed over."""
+    with path.open("rb") as file:
+        while text := file.readline(MAX_LINE_BYTES):
+            try:
+                message = json.loads(text)
+            except ValueError:
+                continue
+            parts = ("header", "parent_header", "metadata", "content")
+            if isinstance(message, dict) and all(isinstance(message.get(part), dict) for part in parts):
+                message["size"] = len(text)
+                yield message
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.found: OrderedDict[str, _Execution] = OrderedDict()
+        self._displays: dict[str, list[dict[str, Any]]] = {}
+        self._total = 0
+        self._with_outputs: deque[_Execution] = deque()
+
+    def new_kernel(self) -> None:
+        """A new file begins: what still ran in the one before ended with its kernel."""
+        self._displays.clear()
+        for execution in self.found.values():
+            if execution.state == "running":
+                execution.state, execution.status = "done", "interrupted"
+
+    def take(self, message: dict[str, Any]) -> None:
+        kind = str(message["header"].get("msg_type"))
+        if kind == ENDED:
+            self.new_kernel()
+            return
+        if kind == "update_display_data":
+            self._update(message)
+            return
+        parent = message["parent_header"]
+        if parent.get("msg_type") != "execute_request":
+            return
+        execution = self._of(str(parent.get("msg_id")))
+        before = execution.size
+        self._told(execution, kind, message)
+        self._total += execution.size - before
+        while self._total > MAX_TOTAL_BYTES and self._with_outputs[0] is not execution:
+            old = self._with_outputs.popleft()
+            self._total -= old.size
+            old.clear()
+            old.note(_FORGOTTEN.format(MAX_TOTAL_BYTES >> 20))
+
+    def _told(self, execution: _Execution, kind: str, message: dict[str, Any]) -> None:
+        content = message["content"]
+        match kind:
+            case "status":
+                self._status(execution, content, message)
+            case "execute_input":
+                execution.execution_count = _count(content)
+                cell = message["metadata"].get("gpufair")
+                if isinstance(cell, dict):
+                    execution.cell_id, execution.code_sha256 = cell.get("cell_id"), cell.get("code_sha256")
+            case "clear_output":
+                if content.get("wait"):
+                    execution.clear_next = True
+                else:
+                    execution.clear()
+            case "stream" | "display_data" | "execute_result" | "error":
+                self._output(execution, kind, content, message["size"])
+            case _ if kind == TRUNCATED:
+                execution.note(_UNRECORDED.format(int(content.get("limit_bytes", 0)) >> 20))
+            case _:
+                pass
+
+    def _of(self, msg_id: str) -> _Execution:
+        if msg_id not in self.found:
+            self.found[msg_id] = _Execution(msg_id)
+            self._with_outputs.append(self.found[msg_id])
+            if len(self.found) > MAX_EXECUTIONS:
+                self.found.popitem(last=False)
+        return self.found[msg_id]
+
+    @staticmethod
+    def _status(execution: _Execution, content: dict[str, Any], message: dict[str, Any]) -> None:
+        state = content.get("execution_state")
+        if state == "busy":
+            execution.started_s = _seconds(message["header"].get("date"))
+        elif state == "idle":
+            execution.state = "done"
+            execution.status = execution.status or "ok"
+            execution.ended_s = _seconds(message["header"].get("date"))
+
+    def _output(self, execution: _Execution, kind: str, content: dict[str, Any], size: int) -> None:
+        if kind == "error":
+            execution.status = "error"
+        output = _output(kind, content)
+        display = _display_id(content)
+        if execution.add(output, size) and display is not None and kind != "stream":
+            self._displays.setdefault(display, []).append(output)
+
+    def _update(self, message: dict[str, Any]) -> None:
+        """Change what was shown under this id, in whichever cell."""
+        content = message["content"]
+        for output in self._displays.get(_display_id(content) or "", []):
+            output["data"], output["metadata"] = content.get("data", {}), content.get("metadata", {})
+
+
+def _output(kind: str, content: dict[str, Any]) -> dict[str, Any]:
+    """An output as nbformat 4 wants it."""
+    if kind == "stream":
+        return {"output_type": kind, "name": str(content.get("name", "stdout")), "text": str(content.get("text", ""))}
+    if kind == "error":
+        names = ("ename", "evalue")
+        lines = [str(line) for line in content.get("traceback") or []]
+        return {"output_type": kind, **{name: str(content.get(name, "")) for name in names}, "traceback": lines}
+    output = {"output_type": kind, "data": content.get("data", {}), "metadata": content.get("metadata", {})}
+    if kind == "execute_result":
+        output["execution_count"] = _count(content)
+    return output
+
+
+def _display_id(content: dict[str, Any]) -> str | None:
+    transient = content.get("transient")
+    display = transient.get("display_id") if isinstance(transient, dict) else None
+    return display if isinstance(display, str) else None
+
+
+def _count(content: dict[str, Any]) -> int | None:
+    count = content.get("execution_count")
+    return count if isinstance(count, int) else None
+
+
+def _seconds(date: object) -> float | None:
+    try:
+        return datetime.fromisoformat(str(date)).timestamp()
+    except ValueError:
+        return None
