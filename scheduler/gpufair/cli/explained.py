@@ -19,7 +19,7 @@ def print_explanation(explanation: Explanation, known: Mapping[str, Workload], n
     label = clean(subject.label) if subject is not None else explanation.workload[:8]
     line(f"{label} ({explanation.workload[:8]}) is {state}{_place(explanation)}.")
     line(f"  {clean(explanation.sentence, 1000)}")
-    if explanation.start is not None and explanation.start.at_s is not None:
+    if explanation.start is not None and (explanation.start.at_s is not None or explanation.start.because):
         line("")
         line(_start(explanation.start, now))
     if explanation.mine is not None:
@@ -39,6 +39,8 @@ def _place(explanation: Explanation) -> str:
 
 
 def _start(start: StartTime, now: float) -> str:
+    if start.at_s is None:
+        return f"When it may start is not known: {clean(start.because, 500)}"
     when = moment(start.at_s, now)
     because = f": {clean(start.because, 500)}" if start.because else ""
     if start.kind == "start_by":

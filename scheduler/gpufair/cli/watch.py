@@ -10,7 +10,7 @@ import typer
 from gpufair.cli.explained import print_explanation
 from gpufair.cli.find import find
 from gpufair.cli.options import AsJson, StateDir, WorkloadId, client
-from gpufair.cli.output import Column, emit_json, line, pairs, table
+from gpufair.cli.output import Column, emit_json, pairs, table
 from gpufair.cli.words import NOTHING, moment, plural, shape, span
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def queue(as_json: AsJson = False, state_dir: StateDir = None) -> None:
         Column("#", right=True),
         Column("ID"),
         Column("NAME", 1),
-        Column("USER", 2),
-        Column("ALLOCATION", 1),
+        Column("USER", 3),
+        Column("ALLOCATION", 2),
         Column("GPUS"),
         Column("WAITED", 3),
         Column("MAY START", 1),
@@ -140,6 +140,3 @@ def _protected(min_runtime_s: float, gpus: int) -> str:
     if min_runtime_s:
         return span(min_runtime_s)
     return "unallocated: free, preemptible at once" if gpus else NOTHING
-
-
-__all__ = ["kernels", "line", "queue", "status", "why"]

@@ -222,6 +222,6 @@ class AsyncClient:
         """See ``calls.conservation``."""
         return await self.send(calls.conservation())
 
-    async def timeline(self) -> list[dict[str, Any]]:
+    async def timeline(self, after: int = 0) -> list[dict[str, Any]]:
         """See ``calls.timeline``."""
-        return await self.send(calls.timeline())
+        return await self.send(calls.timeline(after))

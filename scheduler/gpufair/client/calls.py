@@ -182,9 +182,10 @@ def conservation() -> Call[dict[str, Any]]:
     return Call("GET", f"{API}/conservation", _object)
 
 
-def timeline() -> Call[list[dict[str, Any]]]:
-    """Events and decisions with their times, oldest first."""
-    return Call("GET", f"{API}/timeline", lambda data: _objects(data, "records"))
+def timeline(after: int = 0) -> Call[list[dict[str, Any]]]:
+    """Events and decisions with their times, oldest first; those whose ``seq`` is above ``after``."""
+    params = {"after": str(after)} if after else {}
+    return Call("GET", f"{API}/timeline", lambda data: _objects(data, "records"), params)
 
 
 def _of(workload_id: str) -> str:

@@ -214,6 +214,6 @@ class Client:
         """See ``calls.conservation``."""
         return self.send(calls.conservation())
 
-    def timeline(self) -> list[dict[str, Any]]:
+    def timeline(self, after: int = 0) -> list[dict[str, Any]]:
         """See ``calls.timeline``."""
-        return self.send(calls.timeline())
+        return self.send(calls.timeline(after))

@@ -98,6 +98,10 @@ def test_why(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatc
     assert "Starts by" in seen
     assert "(in 5 s) at the latest; this is binding" in seen
     assert "below language" in seen
+    fake.routes[route] = Reply(
+        body=EXPLANATION | {"start": {"kind": "estimate", "at_s": None, "because": "its leaf has no share"}}
+    )
+    assert "When it may start is not known: its leaf has no share" in gpufair("why", SWEEP).out
     data = gpufair("why", SWEEP[:4], "--json").json
     assert data["mine"]["metric"] == 1.2
     assert data["holders"][0]["leases"] == [{"node": "node-a", "gpus": 1}]
