@@ -23,7 +23,8 @@ class ReportLog:
         self._fd = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         existing = read(folder)
         self._kept: list[dict[str, Any]] = []  # not yet acknowledged by the service, oldest first
-        self._unwritten: list[bytes] = []
+        # A writer killed in the middle of a line must not spoil ours too.
+        self._unwritten: list[bytes] = [] if _ends_whole(folder / FILE) else [b"\n"]
         self._last = existing[-1]["n"] if existing else 0
         self.listeners: list[Callable[[], None]] = []
 
@@ -64,6 +65,11 @@ class ReportLog:
         """Write what can be written, and close."""
         self._write(durable=True)
         os.close(self._fd)
+
+
+def _ends_whole(path: Path) -> bool:
+    data = path.read_bytes()
+    return not data or data.endswith(b"\n")
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
