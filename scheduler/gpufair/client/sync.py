@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -85,7 +85,7 @@ class Client:
                     return result(call, answer)
             time.sleep(pause or 0.0)
 
-    def events(self, *, holder: bool = False) -> Iterator[Event]:
+    def events(self, *, holder: bool = False) -> Generator[Event, None, None]:
         """Workloads as they change, for ever: a broken stream is announced (``Disconnected``) and opened again.
 
         ``holder``: keep an embedded service alive while connected. Blocks while nothing happens.
