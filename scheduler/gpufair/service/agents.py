@@ -113,8 +113,8 @@ class AgentHub:
             self._spawn(self._settle(node, hello.boot, missing))
         return {"after": after, "expected": [list(key) for key in known]}
 
-    async def commands(self, node: str, after: int, boot: str) -> list[Command]:
-        """What the agent is to do next.
+    async def commands(self, node: str, after: int, boot: str, wait_s: float = COMMAND_WAIT_S) -> list[Command]:
+        """What the agent is to do next; waits for it for up to ``wait_s``.
 
         Raises:
             HelloFirst: Its boot is not known.
@@ -122,7 +122,7 @@ class AgentHub:
         channel = self._dispatcher.channel(node)
         channel.last_seen = self._runtime.now()
         try:
-            return await channel.poll(after, boot, self._wait_s)
+            return await channel.poll(after, boot, min(wait_s, self._wait_s))
         finally:
             channel.last_seen = self._runtime.now()
 

@@ -114,7 +114,6 @@ class Runtime:
         self._task: asyncio.Task[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
         self._shown: dict[WorkloadId, dict[str, Any]] = {}  # as last told to subscribers
-        self._listeners: list[Callable[[], None]] = []
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -207,10 +206,6 @@ class Runtime:
             return [self._view(record.id, places) for record in chosen]
 
         return await self.read(look)
-
-    def on_commit(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` after each commit. It must not block or fail."""
-        self._listeners.append(listener)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
@@ -315,9 +310,9 @@ class Runtime:
             asked.answer()
         if self.backend is not None and turn.actions:
             self.backend.perform(turn.actions, self._state)
+        for deed in turn.afterwards:
+            deed()
         self._publish(turn.touched)
-        for listener in self._listeners:
-            listener()
 
     # -- recovery -------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from gpufair.core.errors import GpufairError
+from gpufair.node.files import write_private
 from gpufair.paths import private_dir
 
 SECRET_FILE = "secret"  # noqa: S105  # a file name
@@ -75,26 +76,3 @@ class Secrets:
     def operator_token(self) -> str:
         """What the owner of the state folder carries: may do everything."""
         return self._derive("operator")
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write ``path`` whole or not at all, owner-only and durable.
-
-    Raises:
-        OSError: It could not be written; what was there is unchanged.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,7 @@ class Turn:
     staged: dict[WorkloadId, Detail] = field(default_factory=dict)
     durable: set[WorkloadId] = field(default_factory=set)
     touched: set[WorkloadId] = field(default_factory=set)
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
 
     def cause(self) -> CauseId:
         """A name for the next event: the number that its journal entry will have."""
@@ -71,17 +73,17 @@ class Turn:
             if durable:
                 self.durable.add(workload)
 
+    def after(self, deed: Callable[[], None]) -> None:
+        """Do this once the turn is committed. It must not block or fail."""
+        self.afterwards.append(deed)
+
     def _follow(self, action: act.Action) -> None:
         """A kernel is reachable only between its start and its release."""
         detail = self.detail(action.workload)
         match action:
-            case act.Start():
+            case act.Start() | act.Stop() | act.Requeue() | act.Park() | act.End():
                 fresh = Detail(generation=detail.generation, checkpoints=detail.checkpoints)
                 self.set_detail(action.workload, fresh)
-            case act.Requeue() | act.Park() | act.End():
-                self.set_detail(action.workload, Detail(generation=detail.generation, checkpoints=detail.checkpoints))
-            case act.Stop():
-                self.set_detail(action.workload, Detail(generation=detail.generation, checkpoints=detail.checkpoints))
             case _:
                 pass
 

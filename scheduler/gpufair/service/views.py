@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpufair.core.estimate import estimate
 from gpufair.core.ledger import Conservation
 from gpufair.core.model import Phase
 from gpufair.core.record import NodeView
@@ -12,6 +13,8 @@ from gpufair.core.state import State
 from gpufair.core.units import Instant, WorkloadId
 from gpufair.service.config import Profile
 from gpufair.service.details import Detail, checkpoint_dict
+
+ESTIMATED = 50  # places in the queue
 
 
 def seconds(instant: int | None) -> float | None:
@@ -57,7 +60,7 @@ def workload_view(
         "protected_until_s": seconds(held.protected_until) if held else None,
         "deadline_s": seconds(it.deadline) if it.phase in (Phase.CHECKPOINTING, Phase.STOPPING) else None,
         "position": position,
-        "estimate_s": None,
+        "estimate_s": seconds(_estimate(state, workload, position)),
         "reason": it.reason,
         "busy": it.busy,
         "beneficiary": it.beneficiary,
@@ -74,6 +77,13 @@ def workload_view(
         "kernel_name": str(launch.get("kernel_name") or ""),
         "progress": detail.progress,
     }
+
+
+def _estimate(state: State, workload: WorkloadId, position: int | None) -> Instant | None:
+    """When it may start: for the first in the queue only, since each guess looks at all nodes."""
+    if position is None or position > ESTIMATED:
+        return None
+    return estimate(state.facts, state.facts.record(workload), position - 1).at
 
 
 def masked(view: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""The HTTP API as one ASGI application: the gate, the routes, and errors in one shape."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from gpufair.core.errors import GpufairError
+from gpufair.service.context import Context
+from gpufair.service.gate import Gate, is_loopback
+from gpufair.service.problems import problem, problem_of, status_of
+from gpufair.service.routes import agents, cluster, events, workloads
+
+_log = logging.getLogger(__name__)
+
+
+def build_app(it: Context) -> FastAPI:
+    """The application of a service. No page but itself may use it: there is no CORS, and foreign names are refused."""
+    app = FastAPI(
+        title="jupyter-gpufair",
+        version=it.version,
+        openapi_url="/api/v1/openapi.json",
+        # Their pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.context = it
+    api = APIRouter(prefix="/api/v1")
+    for part in (workloads.router, cluster.router, events.router, agents.router):
+        api.include_router(part)
+    app.add_api_route("/healthz", healthz, methods=["GET"])
+    api.add_api_route("/healthz", healthz, methods=["GET"], include_in_schema=False)
+    app.include_router(api)
+    app.add_exception_handler(GpufairError, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _broken)
+    # Who listens on other addresses has a name that we cannot know, and asks for a token all the same.
+    hosts: tuple[str, ...] | None = () if is_loopback(it.config.service.host) else None
+    app.add_middleware(Gate, authenticator=it.authenticator, hosts=hosts)
+    return app
+
+
+async def healthz() -> dict[str, bool]:
+    """It answers. Needs no token and tells nothing else."""
+    return {"ok": True}
+
+
+def _json(status: HTTPStatus, body: dict[str, Any]) -> JSONResponse:
+    return JSONResponse(body, status_code=int(status), media_type="application/problem+json")
+
+
+async def _refused(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, GpufairError)
+    return _json(status_of(error), problem_of(error))
+
+
+async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    said = []
+    for one in error.errors()[:8]:
+        where = ".".join(str(part) for part in one["loc"] if part != "body")[:200]
+        said.append(f"{where}: {one['msg']}" if where else str(one["msg"]))
+    return _json(
+        HTTPStatus.UNPROCESSABLE_ENTITY, problem(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(said), "InvalidRequest")
+    )
+
+
+async def _http(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    answer = _json(status, problem(status, str(error.detail), status.phrase.replace(" ", "")))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _broken(request: Request, error: Exception) -> JSONResponse:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return _json(
+        status, problem(status, "an internal error was met; the service's log has the details", "InternalError")
+    )

@@ -1,0 +1,47 @@
+"""What every route needs, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from starlette.requests import HTTPConnection
+
+from gpufair.core.units import Instant
+from gpufair.service.agents import AgentHub
+from gpufair.service.auth import Authenticator, Principal
+from gpufair.service.config import Config
+from gpufair.service.dispatch import Dispatcher
+from gpufair.service.journal import Journal
+from gpufair.service.lifetime import Lifetime
+from gpufair.service.runtime import Runtime
+from gpufair.service.secrets import Secrets
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts of a running service."""
+
+    config: Config
+    state_dir: Path
+    secrets: Secrets
+    authenticator: Authenticator
+    journal: Journal
+    runtime: Runtime
+    dispatcher: Dispatcher
+    hub: AgentHub
+    lifetime: Lifetime
+    started_at: Instant
+    version: str
+    embedded: bool
+
+
+def context(connection: HTTPConnection) -> Context:
+    """The context of the service that serves this request."""
+    return cast(Context, cast(Any, connection.app).state.context)
+
+
+def principal(connection: HTTPConnection) -> Principal:
+    """Who asks; the gate has made sure that there is somebody."""
+    return cast(Principal, connection.scope["gpufair.principal"])

@@ -1,0 +1,74 @@
+"""The core's explanation as the API shows it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gpufair.core.explain import Explanation
+from gpufair.core.share import Standing
+from gpufair.core.state import State
+from gpufair.core.tree import parent_of
+from gpufair.service.views import seconds
+
+
+def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, Any]:
+    """An explanation, with who holds the GPUs, when it may start, and what would start it now."""
+    holders = []
+    for holder in it.holders:
+        other = state.workload(holder.workload)
+        holders.append(
+            {
+                "workload": holder.workload,
+                "user": holder.user,
+                "allocation": holder.allocation,
+                "gpus": holder.gpus,
+                "leases": [{"node": holder.node, "gpus": holder.gpus}],
+                "until_s": seconds(holder.protected_until),
+                "protected": other.spec.allocated and holder.protected_until > state.now,
+                "preemptible_now": holder.preemptible_now,
+            }
+        )
+    start = None
+    if it.estimate is not None or it.estimate_basis:
+        start = {
+            "kind": "start_by" if it.binding else "estimate",
+            "at_s": seconds(it.estimate),
+            "because": it.estimate_basis,
+        }
+    change = it.smallest_change
+    return {
+        "workload": it.workload,
+        "state": it.phase.value,
+        "sentence": it.sentence,
+        "position": it.position,
+        "queued": queued if it.position is not None else None,
+        "level": parent_of(it.level[0]) if it.level else None,
+        "mine": _side(it.mine),
+        "other": _side(it.theirs),
+        "holders": holders,
+        "start": start,
+        "change": change
+        and {
+            "text": change.sentence,
+            "fields": {
+                "gpus": change.shape.gpus_per_node,
+                "nodes": change.shape.nodes,
+                "gpu_type": change.shape.gpu_type,
+                "min_runtime_s": change.min_runtime / 1000,
+            },
+        },
+    }
+
+
+def _side(standing: Standing | None) -> dict[str, Any] | None:
+    if standing is None:
+        return None
+    return {
+        "allocation": standing.path,
+        "occupancy_gpu_s": standing.occupancy / 1000,
+        "commitment_gpu_s": standing.commitment / 1000,
+        "budget_gpu_s": standing.budget / 1000,
+        # A leaf without a share compares as infinitely over-served; JSON has no such number.
+        "metric": standing.metric if math.isfinite(standing.metric) else None,
+    }

@@ -1,0 +1,71 @@
+"""Bodies of requests, checked strictly: unknown fields are refused, everything has a limit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"
+
+WorkloadName = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+PlainName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+Line = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Text = Annotated[str, StringConstraints(max_length=32_768)]
+Seconds = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """No unknown field, no conversion of types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Launch(Strict):
+    """How to run it. Journalled, so secrets do not belong here."""
+
+    type: Literal["kernel", "command"]
+    argv: Annotated[list[Text], Field(min_length=1, max_length=1000)]
+    cwd: Text = ""
+    env: Annotated[dict[Text, Text], Field(max_length=1000)] = {}
+    kernel_name: Line = ""
+    notebook: Annotated[str, StringConstraints(max_length=4096)] = ""
+
+
+class Submission(Strict):
+    """``POST /workloads``."""
+
+    launch: Launch
+    id: WorkloadName | None = None
+    profile: Line | None = None
+    allocation: Line | None = None
+    gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
+    nodes: Annotated[int, Field(ge=1, le=4096)] | None = None
+    gpu_type: Line | None = None
+    min_runtime_s: Seconds | None = None
+    kind: Literal["session", "batch"] | None = None
+    name: Line | None = None
+    priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None
+    resumable: bool | None = None
+    user: PlainName | None = None
+    pools: Annotated[list[PlainName], Field(min_length=1, max_length=64)] | None = None
+    notebook: Annotated[str, StringConstraints(max_length=4096)] | None = None
+    kernel_name: Line | None = None
+
+
+class Resume(Strict):
+    """``POST /workloads/{id}/resume``."""
+
+    from_checkpoint: bool = True
+
+
+class Nothing(Strict):
+    """A body without fields."""
+
+
+class Reports(Strict):
+    """``POST /agents/{node}/reports``; each report is checked by ``gpufair.wire``."""
+
+    boot: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    reports: Annotated[list[dict[str, Any]], Field(max_length=10_000)]

@@ -1,0 +1,41 @@
+"""What agents say. The gate has made sure that the token is that of the node in the path."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query, Request
+
+from gpufair.service.context import context
+from gpufair.service.models import NAME_PATTERN, Reports
+from gpufair.wire import COMMAND_WAIT_S, AgentHello, Report, from_json, to_json
+
+router = APIRouter(prefix="/agents/{node}")
+Node = Annotated[str, Path(pattern=NAME_PATTERN)]
+Boot = Annotated[str, Query(min_length=1, max_length=128)]
+
+
+@router.post("/hello")
+async def hello(request: Request, node: Node, body: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+    """An agent came up, or found a restarted service."""
+    return await context(request).hub.hello(node, from_json(AgentHello, body))
+
+
+@router.get("/commands")
+async def commands(
+    request: Request,
+    node: Node,
+    boot: Boot,
+    after: Annotated[int, Query(ge=0)] = 0,
+    wait_s: Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)] = COMMAND_WAIT_S,
+) -> dict[str, Any]:
+    """What is to be done next; waits for something if there is nothing."""
+    found = await context(request).hub.commands(node, after, boot, wait_s)
+    return {"commands": [to_json(command) for command in found]}
+
+
+@router.post("/reports")
+async def reports(request: Request, node: Node, body: Reports) -> dict[str, Any]:
+    """What happened; durable when this is answered. May be empty: a heartbeat."""
+    told = [from_json(Report, report) for report in body.reports]
+    return {"acked": await context(request).hub.reports(node, body.boot, told)}

@@ -1,0 +1,159 @@
+"""The service itself: status, queue, budgets, nodes, profiles, ledger, timeline."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+
+from gpufair.core import events as ev
+from gpufair.core.state import State
+from gpufair.core.units import Instant, NodeName
+from gpufair.service import views
+from gpufair.service.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
+from gpufair.service.context import context, principal
+from gpufair.service.models import NAME_PATTERN
+from gpufair.service.problems import BadRequest, NotFound
+from gpufair.service.routes.workloads import shown
+from gpufair.service.timeline import records, without_names
+from gpufair.service.turn import Turn
+from gpufair.wire import API_VERSION
+
+router = APIRouter()
+Answer = dict[str, Any]
+Node = Annotated[str, Path(pattern=NAME_PATTERN)]
+MAX_TIMELINE = 100_000  # entries in one answer
+
+
+@router.get("/status")
+async def status(request: Request) -> Answer:
+    """The service about itself."""
+    it, who = context(request), principal(request)
+
+    def look(state: State) -> tuple[dict[str, int], int, int, int]:
+        there = [view for view in state.nodes() if not view.lost]
+        counts = Counter(record.phase.value for record in state.facts.records.values())
+        return dict(counts), len(there), sum(view.node.gpus for view in there), sum(view.free for view in there)
+
+    counts, nodes, total, free = await it.runtime.read(look)
+    until = it.lifetime.until if it.embedded else None
+    return {
+        "version": it.version,
+        "api_version": API_VERSION,
+        "pid": os.getpid(),
+        "started_s": it.started_at / 1000,
+        "now_s": it.runtime.now() / 1000,
+        "mode": "embedded" if it.embedded else "shared",
+        "state_dir": str(it.state_dir) if who.operates else "",
+        "user": who.name,
+        "operator": who.operates,
+        "nodes": nodes,
+        "gpus": {"total": total, "free": free},
+        "counts": counts,
+        "holders": it.lifetime.holders,
+        "linger_s": views.seconds(it.lifetime.linger) if it.embedded else None,
+        "linger_until_s": views.seconds(until),
+    }
+
+
+@router.get("/queue")
+async def queue(request: Request) -> Answer:
+    """The queued workloads in the order in which they will be served."""
+    it, who = context(request), principal(request)
+    found = await it.runtime.views(lambda record: record.phase == "queued")
+    found.sort(key=lambda view: view["position"] or len(found) + 1)
+    return {"now_s": it.runtime.now() / 1000, "workloads": [shown(view, who) for view in found]}
+
+
+@router.get("/budgets")
+async def budgets(request: Request) -> Answer:
+    """The budget tree with what is charged."""
+    return await context(request).runtime.read(views.budgets_view)
+
+
+@router.put("/budgets")
+async def apply_budgets(request: Request) -> Answer:
+    """Replace the whole budget tree. The body is a budgets file (TOML), or the same as JSON."""
+    it = context(request)
+    principal(request).require_operator("change budgets")
+    data = await request.body()
+    is_json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
+    wanted: Budgets
+    if is_json:
+        try:
+            wanted = budgets_from_json(await request.json(), it.config.users)
+        except (ValueError, RecursionError) as err:
+            raise BadRequest(f"the body is not JSON: {err}") from err
+    else:
+        # In a thread: a file of the largest size allowed takes a second to check.
+        wanted = await asyncio.to_thread(parse_budgets, data[: MAX_BUDGETS_BYTES + 1], it.config.users)
+
+    def step(turn: Turn) -> None:
+        turn.handle(ev.BudgetsApplied(turn.now, turn.cause(), wanted.allocations))
+
+    await it.runtime.do(step)
+    return await it.runtime.read(views.budgets_view)
+
+
+@router.get("/nodes")
+async def nodes(request: Request) -> Answer:
+    """The machines."""
+    it = context(request)
+    found = await it.runtime.read(lambda state: state.nodes())
+    return {"nodes": [views.node_view(view, _last_seen(request, view.node.name)) for view in found]}
+
+
+@router.post("/nodes/{node}/cordon")
+async def cordon(request: Request, node: Node) -> Answer:
+    """Let nothing new start there; what runs leaves as its protection ends."""
+    return await _cordon(request, node, on=True)
+
+
+@router.post("/nodes/{node}/uncordon")
+async def uncordon(request: Request, node: Node) -> Answer:
+    """Let the node take workloads again."""
+    return await _cordon(request, node, on=False)
+
+
+async def _cordon(request: Request, node: str, *, on: bool) -> Answer:
+    it = context(request)
+    principal(request).require_operator("cordon nodes")
+    kind = ev.NodeCordoned if on else ev.NodeUncordoned
+    await it.runtime.do(lambda turn: turn.handle(kind(turn.now, turn.cause(), NodeName(node))))
+    found = await it.runtime.read(lambda state: [view for view in state.nodes() if view.node.name == node])
+    if not found:
+        raise NotFound(f"there is no node {node!r}")
+    return views.node_view(found[0], _last_seen(request, node))
+
+
+@router.get("/profiles")
+async def profiles(request: Request) -> Answer:
+    """The named shapes that users start."""
+    return {"profiles": [views.profile_view(profile) for profile in context(request).config.profiles]}
+
+
+@router.get("/conservation")
+async def conservation(request: Request) -> Answer:
+    """Where every GPU-millisecond went."""
+
+    def look(state: State) -> Answer:
+        return views.conservation_view(state.conservation()) | {"protected_preemptions": state.protected_preemptions}
+
+    return await context(request).runtime.read(look)
+
+
+@router.get("/timeline")
+async def timeline(request: Request, after: Annotated[int, Query(ge=0)] = 0) -> Answer:
+    """What happened and what was decided, oldest first, from the journal; ``after`` is an entry's ``seq``."""
+    it, who = context(request), principal(request)
+    entries = await it.journal.entries(after, MAX_TIMELINE)
+    found = await asyncio.to_thread(records, entries)
+    return {"records": found if who.operates else [without_names(record) for record in found]}
+
+
+def _last_seen(request: Request, node: str) -> Instant | None:
+    seen = context(request).hub.last_seen(node)
+    return None if seen is None else Instant(seen)

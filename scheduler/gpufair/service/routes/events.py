@@ -1,0 +1,91 @@
+"""The event stream: every live workload, then each change, for as long as somebody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+
+from gpufair.core.model import Phase
+from gpufair.service.auth import Principal
+from gpufair.service.broadcast import Subscription
+from gpufair.service.context import Context, context, principal
+from gpufair.service.problems import Forbidden
+from gpufair.service.routes.workloads import shown
+
+router = APIRouter()
+HEARTBEAT_S = 15.0
+MAX_STREAMS = 1000
+
+
+class TooManyStreams(Forbidden):
+    """Each stream costs memory, so their number is limited."""
+
+
+@router.get("/events")
+async def events(request: Request, holder: Annotated[Literal[0, 1], Query()] = 0) -> StreamingResponse:
+    """Server-sent events, see docs/architecture.md. ``holder=1``: a Jupyter server, which keeps an embedded service."""
+    it, who = context(request), principal(request)
+    if holder and not who.operates:
+        raise Forbidden("only the owner of the service may keep it alive; ask without holder=1")
+    stream = _stream(it, who, holder=bool(holder))
+    return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+async def _stream(it: Context, who: Principal, *, holder: bool) -> AsyncIterator[str]:
+    async with AsyncExitStack() as stack:
+        if holder:
+            await stack.enter_async_context(it.lifetime.hold())
+        subscription = it.runtime.broadcast.subscribe()
+        stack.callback(it.runtime.broadcast.unsubscribe, subscription)
+        for text in await _listing(it, who):
+            yield text
+        while not it.lifetime.ending.is_set():
+            told = await _next(it, subscription)
+            if told is _NOTHING:
+                yield ": still here\n\n"
+            elif told is None:
+                yield _event("resync", {"at_s": it.runtime.now() / 1000})
+                for text in await _listing(it, who):
+                    yield text
+            else:
+                yield _event("workload", shown(told, who))
+
+
+_NOTHING: dict[str, Any] = {}
+
+
+async def _next(it: Context, subscription: Subscription) -> dict[str, Any] | None:
+    """The next change; ``_NOTHING`` after the heartbeat's time, or when the service is ending."""
+    waiting = {asyncio.create_task(subscription.get()), asyncio.create_task(_until_ending(it))}
+    try:
+        done, _ = await asyncio.wait(waiting, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if (told := task.result()) is not _NOTHING:
+                return told
+        return _NOTHING
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _until_ending(it: Context) -> dict[str, Any] | None:
+    await it.lifetime.ending.wait()
+    return _NOTHING
+
+
+async def _listing(it: Context, who: Principal) -> list[str]:
+    """All live workloads, closed by ``synced``."""
+    live = await it.runtime.views(lambda record: record.phase is not Phase.ENDED)
+    texts = [_event("workload", shown(view, who)) for view in live]
+    return [*texts, _event("synced", {"at_s": it.runtime.now() / 1000})]
+
+
+def _event(kind: str, data: dict[str, Any]) -> str:
+    return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"

@@ -1,0 +1,271 @@
+"""Workloads: submit, look, act."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query, Request, Response
+
+from gpufair.core import events as ev
+from gpufair.core.errors import UnknownWorkload, WrongPhase
+from gpufair.core.model import Phase, PreemptReason
+from gpufair.core.record import Workload
+from gpufair.core.state import State
+from gpufair.core.units import WorkloadId
+from gpufair.service.auth import Principal
+from gpufair.service.context import Context, context, principal
+from gpufair.service.details import Pending
+from gpufair.service.explained import explanation_view
+from gpufair.service.models import ID_PATTERN, Nothing, PlainName, Resume, Submission
+from gpufair.service.outputs import outputs_of, present
+from gpufair.service.problems import BadRequest, Forbidden
+from gpufair.service.submission import Wanted, spec_of
+from gpufair.service.turn import Turn
+from gpufair.service.views import masked
+
+router = APIRouter(prefix="/workloads")
+Id = Annotated[str, Path(pattern=ID_PATTERN)]
+Answer = dict[str, Any]
+
+
+@router.post("", status_code=201)
+async def submit(request: Request, response: Response, body: Submission) -> Answer:
+    """Ask for a workload. An id that exists answers 200 with what it names, if it is the caller's."""
+    it, who = context(request), principal(request)
+    user = who.acting_for(body.user)
+    workload = WorkloadId(body.id or uuid.uuid4().hex)
+    launch = body.launch.model_dump()
+    for key in ("notebook", "kernel_name"):
+        if (value := getattr(body, key)) is not None:
+            launch[key] = value
+    wanted = Wanted(
+        launch=launch,
+        pools=tuple(body.pools) if body.pools else None,
+        **body.model_dump(include=set(Wanted.__dataclass_fields__) - {"launch", "pools"}),
+    )
+
+    def step(turn: Turn) -> bool:
+        try:
+            known = turn.state.workload(workload)
+        except UnknownWorkload:
+            spec = spec_of(wanted, user, it.config, turn.state.tree)
+            turn.handle(ev.Submitted(turn.now, turn.cause(), workload, spec))
+            return True
+        who.require_owner(known.spec.user, f"workload id {workload!r} is taken; it")
+        return False
+
+    if not await it.runtime.do(step):
+        response.status_code = 200
+    return await it.runtime.view(workload)
+
+
+@router.get("")
+async def listing(
+    request: Request,
+    state: Annotated[str | None, Query(max_length=32)] = None,
+    user: Annotated[PlainName | None, Query()] = None,
+) -> Answer:
+    """All workloads, or those in one state and of one user."""
+    it, who = context(request), principal(request)
+    phases = {phase.value for phase in Phase}
+    if state is not None and state not in phases:
+        raise BadRequest(f"there is no state {state!r}; states are {', '.join(sorted(phases))}")
+    found = await it.runtime.views(lambda record: state in (None, record.phase) and user in (None, record.spec.user))
+    return {"workloads": [shown(view, who) for view in found]}
+
+
+@router.get("/{workload}")
+async def one(request: Request, workload: Id) -> Answer:
+    """One workload."""
+    return shown(await context(request).runtime.view(WorkloadId(workload)), principal(request))
+
+
+@router.delete("/{workload}")
+async def end(request: Request, workload: Id) -> Answer:
+    """End it, without a checkpoint. One that has ended already is answered as it is."""
+
+    def step(turn: Turn, known: Workload) -> None:
+        if known.phase is not Phase.ENDED:
+            turn.handle(ev.Cancelled(turn.now, turn.cause(), known.id))
+
+    return await act(request, workload, step)
+
+
+@router.post("/{workload}/park", status_code=202)
+async def park(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
+    """Checkpoint a session and give its GPUs back."""
+
+    def step(turn: Turn, known: Workload) -> None:
+        turn.handle(ev.ParkRequested(turn.now, turn.cause(), known.id, PreemptReason.PARK))
+
+    return await act(request, workload, step)
+
+
+@router.post("/{workload}/resume", status_code=202)
+async def resume(request: Request, workload: Id, body: Annotated[Resume | None, Body()] = None) -> Answer:
+    """Queue a parked session again."""
+    from_checkpoint = True if body is None else body.from_checkpoint
+
+    def step(turn: Turn, known: Workload) -> None:
+        turn.handle(ev.ResumeRequested(turn.now, turn.cause(), known.id, from_checkpoint))
+
+    return await act(request, workload, step)
+
+
+@router.post("/{workload}/restart", status_code=202)
+async def restart(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
+    """A new kernel without the old one's variables: on the same GPUs if it has some, else when it gets some."""
+    it = context(request)
+
+    def step(turn: Turn, known: Workload) -> None:
+        if known.phase in (Phase.RUNNING, Phase.RESTORING):
+            # The kernel it replaces: a command that is repeated after a crash restarts only once.
+            command(it, turn, known, "restart", {"generation": turn.detail(known.id).generation})
+            turn.set_detail(known.id, replace(turn.detail(known.id), serving=False, connection=None))
+        elif known.phase is not Phase.STARTING:  # that one is new anyway
+            turn.handle(ev.ResumeRequested(turn.now, turn.cause(), known.id, from_checkpoint=False))
+
+    return await act(request, workload, step)
+
+
+@router.post("/{workload}/checkpoint", status_code=202)
+async def checkpoint(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
+    """Checkpoint it and go on."""
+    it = context(request)
+
+    def step(turn: Turn, known: Workload) -> None:
+        require_running(known, "checkpoint", "only a running one has something new to save")
+        command(it, turn, known, "save", {})
+
+    return await act(request, workload, step)
+
+
+@router.post("/{workload}/restore", status_code=202)
+async def restore(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
+    """Load the last checkpoint into the running kernel."""
+    it = context(request)
+
+    def step(turn: Turn, known: Workload) -> None:
+        require_running(known, "restore", "resume it; it is then restored as it starts")
+        last = known.checkpoint
+        if last is None:
+            raise WrongPhase(known.id, known.phase, "restore", "and it has no checkpoint yet")
+        path = it.dispatcher.checkpoint_dir(known.spec.user, known.id) / last.id
+        command(it, turn, known, "restore", {"id": last.id, "path": str(path)})
+
+    return await act(request, workload, step)
+
+
+@router.post("/{workload}/interrupt", status_code=202)
+async def interrupt(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
+    """As the user's interrupt button. Where nothing runs there is nothing to interrupt, and that is no error."""
+    it = context(request)
+
+    def step(turn: Turn, known: Workload) -> None:
+        if known.phase in (Phase.RUNNING, Phase.CHECKPOINTING):
+            turn.after(lambda: it.hub.send(known, "interrupt"))
+
+    return await act(request, workload, step)
+
+
+@router.get("/{workload}/why")
+async def why(request: Request, workload: Id) -> Answer:
+    """Why it is where it is, from the same state that decided."""
+
+    def look(state: State) -> tuple[State, Workload, int]:
+        return state.copy(), state.workload(WorkloadId(workload)), len(state.queue())
+
+    # On a copy, in a thread: trying out smaller wishes takes longer than the loop that decides may wait.
+    state, known, queued = await context(request).runtime.read(look)
+    return await asyncio.to_thread(lambda: explanation_view(state, state.explain(known.id), queued))
+
+
+@router.get("/{workload}/connection")
+async def connection(request: Request, workload: Id) -> Answer:
+    """How to reach its kernel; only for its owner."""
+    it = context(request)
+    known = await owned(request, workload)
+    detail = it.runtime.detail(known.id)
+    return {
+        "key": it.secrets.kernel_key(known.id),
+        "incarnation": known.incarnation,
+        "generation": detail.generation,
+        "serving": detail.serving,
+        "connection": detail.connection or {},
+    }
+
+
+@router.get("/{workload}/outputs")
+async def outputs(request: Request, workload: Id) -> Answer:
+    """Its recorded executions with their outputs, oldest first; only for its owner."""
+    it = context(request)
+    known = await owned(request, workload)
+    return {"executions": await asyncio.to_thread(outputs_of, it.dispatcher.record_dir(known.id))}
+
+
+@router.get("/{workload}/checkpoints")
+async def checkpoints(request: Request, workload: Id) -> Answer:
+    """Its checkpoints that are still there, newest first; only for its owner."""
+    it = context(request)
+    known = await owned(request, workload)
+    kept = it.runtime.detail(known.id).checkpoints
+    folder = it.dispatcher.checkpoint_dir(known.spec.user, known.id)
+    return {"checkpoints": await asyncio.to_thread(present, folder, kept)}
+
+
+# -- shared -------------------------------------------------------------------------------------------------------
+
+
+def shown(view: Answer, who: Principal) -> Answer:
+    """A Workload object as far as ``who`` may see it."""
+    return view if who.owns(view["user"]) else masked(view)
+
+
+async def owned(request: Request, workload: str) -> Workload:
+    """A workload of the caller's.
+
+    Raises:
+        UnknownWorkload: There is none.
+        Forbidden: It is somebody else's.
+    """
+    known = await context(request).runtime.read(lambda state: state.workload(WorkloadId(workload)))
+    principal(request).require_owner(known.spec.user, f"workload {workload!r}")
+    return known
+
+
+async def act(request: Request, workload: str, step: Callable[[Turn, Workload], None]) -> Answer:
+    """Run ``step`` on a workload of the caller's; answer with what became of it."""
+    it, who = context(request), principal(request)
+
+    def checked(turn: Turn) -> None:
+        known = turn.state.workload(WorkloadId(workload))
+        who.require_owner(known.spec.user, f"workload {workload!r}")
+        step(turn, known)
+
+    await it.runtime.do(checked)
+    return await it.runtime.view(WorkloadId(workload))
+
+
+def require_running(known: Workload, asked: str, instead: str) -> None:
+    """Refuse what only a running kernel can do.
+
+    Raises:
+        WrongPhase: It doesn't run.
+        Forbidden: It is no kernel.
+    """
+    if known.spec.launch.get("type") != "kernel":
+        raise Forbidden(f"workload {known.id!r} is a command: only kernels can be asked to {asked}")
+    if known.phase is not Phase.RUNNING:
+        raise WrongPhase(known.id, known.phase, asked, instead)
+
+
+def command(it: Context, turn: Turn, known: Workload, kind: str, args: Answer) -> None:
+    """Send a user's command once it is durable; until a report answers it, it is repeated to an agent that comes back."""
+    detail = turn.detail(known.id)
+    others = tuple(pending for pending in detail.pending if pending.kind != kind)
+    turn.set_detail(known.id, replace(detail, pending=(*others, Pending(kind, known.incarnation, args))))
+    turn.after(lambda: it.hub.send(known, kind, args))

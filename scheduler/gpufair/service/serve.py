@@ -1,0 +1,364 @@
+"""``gpufair serve``: put the parts together, listen, and end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import uvicorn
+
+from gpufair.clock import Clock, SystemClock
+from gpufair.core.errors import GpufairError
+from gpufair.core.model import Phase
+from gpufair.core.state import State
+from gpufair.core.units import Millis
+from gpufair.node.files import write_json, write_private
+from gpufair.paths import SERVICE_FILE, SERVICE_LOCK, private_dir
+from gpufair.paths import state_dir as find_state_dir
+from gpufair.service import bootstrap, closing
+from gpufair.service.agents import AgentHub
+from gpufair.service.api import build_app
+from gpufair.service.auth import Authenticator, owner_name
+from gpufair.service.backends.local import LocalAgents, inventories
+from gpufair.service.config import UNTIL_IDLE, Config, find_config, load_config
+from gpufair.service.context import Context
+from gpufair.service.dispatch import Dispatcher
+from gpufair.service.durations import parse_duration
+from gpufair.service.journal import Journal
+from gpufair.service.lifetime import Lifetime
+from gpufair.service.runtime import Options, Runtime
+from gpufair.service.secrets import Secrets
+from gpufair.service.store import sqlite_url
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+# With "until idle" a service that was killed leaves agents that would otherwise wait for ever.
+ORPHAN_LINGER = Millis(15 * 60_000)
+_log = logging.getLogger("gpufair.service")
+
+
+class ServeError(GpufairError):
+    """The service can't be started here and now."""
+
+
+def run(
+    config: str | os.PathLike[str] | None = None,
+    state_dir: str | os.PathLike[str] | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    embedded: bool = False,
+    linger: str | None = None,
+) -> int:
+    """Run the service until it is told to end. Prints clear errors; never raises for what a user can mend.
+
+    Args:
+        config: The configuration file; None: the usual places.
+        state_dir: The state folder; None: as ``gpufair.paths.state_dir`` finds it.
+        host: Overrides ``[service] host``.
+        port: Overrides ``[service] port``.
+        embedded: End some time after the last Jupyter server has gone, with every session parked.
+        linger: That time, ``15m`` or ``until idle``; overrides ``[service] linger``.
+
+    Returns: 0 after a proper end, 1 if it could not run, 2 for a wrong configuration.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        options = _overridden(load_config(find_config(config)), host, port, linger)
+    except GpufairError as err:
+        print(f"gpufair serve: {err}", file=sys.stderr)  # noqa: T201  # the console is the interface
+        return EXIT_USAGE
+    try:
+        asyncio.run(serve(options, find_state_dir(state_dir), embedded=embedded))
+    except (GpufairError, OSError) as err:
+        print(f"gpufair serve: {err}", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+async def serve(config: Config, state_dir: Path, *, embedded: bool, clock: Clock | None = None) -> None:
+    """Serve until SIGTERM, SIGINT, or, embedded, until nobody has held the service for the linger time.
+
+    Raises:
+        GpufairError: It can't be started: another service has the folder, the port is taken, the journal is damaged...
+    """
+    clock = clock or SystemClock()
+    stop = _on_signals()
+    private_dir(state_dir)
+    with _only_service(state_dir):
+        async with contextlib.AsyncExitStack() as stack:
+            it, agents, listener = await _open(stack, config, state_dir, clock, embedded)
+            await _serve(stack, it, agents, listener, stop)
+    _log.info("ended")
+
+
+async def _open(
+    stack: contextlib.AsyncExitStack, config: Config, state_dir: Path, clock: Clock, embedded: bool
+) -> tuple[Context, LocalAgents, socket.socket]:
+    """All parts, started in the order in which they need each other; the stack closes them in reverse."""
+    version = metadata.version("jupyter-gpufair")
+    secrets = Secrets.load(state_dir)
+    listener = stack.enter_context(_listen(config.service.host, config.service.port))
+    nodes = await asyncio.to_thread(inventories, config.nodes)
+    owner = owner_name()
+    _write_tokens(state_dir, secrets, config)
+    journal = await Journal.open(config.service.database or sqlite_url(state_dir), version)
+    stack.push_async_callback(journal.close)
+    runtime = Runtime(journal, clock, Options(snapshot_every=config.service.snapshot_every))
+    await runtime.start()
+    stack.push_async_callback(runtime.close)
+    dispatcher = Dispatcher(state_dir, secrets)
+    hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence)
+    runtime.backend = hub
+    await bootstrap.apply_policy(runtime, config)
+    await bootstrap.apply_budgets(runtime, journal, config)
+    await hub.start()
+    stack.push_async_callback(hub.close)
+    await bootstrap.uncordon(runtime, journal)
+    linger = config.service.linger
+    agents = LocalAgents(
+        state_dir, secrets, nodes, ORPHAN_LINGER if linger is None else linger, config.policy.grace_session
+    )
+    it = Context(
+        config=config,
+        state_dir=state_dir,
+        secrets=secrets,
+        authenticator=Authenticator(secrets, owner, config.users, config.operators),
+        journal=journal,
+        runtime=runtime,
+        dispatcher=dispatcher,
+        hub=hub,
+        lifetime=Lifetime(clock, linger, lambda: runtime.read(_busy)),
+        started_at=clock.now(),
+        version=version,
+        embedded=embedded,
+    )
+    return it, agents, listener
+
+
+async def _serve(
+    stack: contextlib.AsyncExitStack, it: Context, agents: LocalAgents, listener: socket.socket, stop: asyncio.Event
+) -> None:
+    server = _Server(_uvicorn_config(it))
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+    stack.push_async_callback(_end_http, server, serving, it)
+    await server.wait_listening(serving)
+    host, port = listener.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    service_file = it.state_dir / SERVICE_FILE
+    info = {
+        "url": url,
+        "token": it.secrets.operator_token(),
+        "pid": os.getpid(),
+        "started_s": it.started_at / 1000,
+        "version": it.version,
+    }
+    await asyncio.to_thread(write_json, service_file, info)
+    stack.callback(service_file.unlink, missing_ok=True)
+    # After the file: the agents look there for the address.
+    await agents.start()
+    stack.push_async_callback(agents.leave)
+    _log.info("listening on %s, state in %s", url, it.state_dir)
+    await _until_over(it, stop, serving)
+    if it.embedded and not serving.done():
+        await _park_everything(it, agents, stop)
+
+
+async def _until_over(it: Context, stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
+    waits: set[asyncio.Task[object]] = {asyncio.create_task(_told(stop))}
+    if it.embedded:
+        waits.add(asyncio.create_task(_over(it.lifetime)))
+    try:
+        await asyncio.wait({*waits, serving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    if serving.done():
+        raise ServeError(f"the HTTP server ended by itself: {serving.exception() or 'no reason was given'}")
+    _log.info("told to end" if stop.is_set() else "nobody has been here for the linger time: ending")
+
+
+async def _park_everything(it: Context, agents: LocalAgents, stop: asyncio.Event) -> None:
+    """Park all sessions and end the agents. A second signal cuts it short: supervisors then wait for the next service."""
+    stop.clear()
+    parking = asyncio.create_task(closing.park_all(it.runtime, it.journal, it.dispatcher))
+    impatient = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({parking, impatient}, return_when=asyncio.FIRST_COMPLETED)
+        if not parking.done():
+            _log.warning("told to end again: workloads go on by themselves until the next service")
+            return
+        if not parking.result():
+            _log.error("not everything has left its GPUs; its agents go on until the next service")
+            return
+        await agents.stop()
+        await closing.lose_all_nodes(it.runtime)
+        _log.info("every session is parked; the next start offers them for resuming")
+    finally:
+        for task in (parking, impatient):
+            task.cancel()
+        await asyncio.gather(parking, impatient, return_exceptions=True)
+
+
+async def _end_http(server: _Server, serving: asyncio.Task[None], it: Context) -> None:
+    it.lifetime.ending.set()  # event streams end, so that nobody has to be cut off
+    await it.hub.close()  # and so do the agents' polls
+    server.should_exit = True
+    await asyncio.gather(serving, return_exceptions=True)
+    # A quick next start is worth one more write; without it the journal is enough.
+    await it.runtime.snapshot()
+
+
+async def _told(stop: asyncio.Event) -> object:
+    return await stop.wait()
+
+
+async def _over(lifetime: Lifetime) -> object:
+    await lifetime.wait_over()
+    return None
+
+
+def _busy(state: State) -> bool:
+    """Whether somebody waits for something: a cell that runs, or a place in the queue."""
+    resting = (Phase.PARKED, Phase.ENDED)
+    return any(
+        record.phase not in resting
+        and not (record.phase is Phase.RUNNING and record.spec.kind == "session" and not record.busy)
+        for record in state.facts.records.values()
+    )
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._listening = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Not here: ending begins with parking, not with closing connections."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self._listening.set()
+
+    async def wait_listening(self, serving: asyncio.Task[None]) -> None:
+        """Return when it listens.
+
+        Raises:
+            ServeError: It ended instead.
+        """
+        waiting = asyncio.create_task(self._listening.wait())
+        await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if serving.done():
+            raise ServeError(f"the HTTP server did not start: {serving.exception() or 'no reason was given'}")
+
+
+def _uvicorn_config(it: Context) -> uvicorn.Config:
+    return uvicorn.Config(
+        build_app(it),
+        log_config=None,
+        log_level="warning",
+        access_log=False,  # paths and users are nobody's business; the journal has what matters
+        server_header=False,
+        lifespan="off",
+        timeout_keep_alive=75,  # longer than agents and Jupyter are ever silent
+        timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+
+
+def _on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+@contextlib.contextmanager
+def _only_service(state_dir: Path) -> Iterator[None]:
+    path = state_dir / SERVICE_LOCK
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(file, 32, 0).decode(errors="replace").strip() or "unknown"
+            raise ServeError(
+                f"another service (pid {pid}) runs in {state_dir}; stop it first, or choose another --state-dir"
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(file)  # gives the lock back
+
+
+@contextlib.contextmanager
+def _listen(host: str, port: int) -> Iterator[socket.socket]:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as err:
+        raise ServeError(
+            f"host {host!r} is no address of this machine ({err}); use 127.0.0.1 for this machine only"
+        ) from err
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(512)
+        except OSError as err:
+            raise ServeError(
+                f"cannot listen on {host} port {port}: {err.strerror or err}; "
+                "choose another port, or 0 for any free one ([service] port, or --port)"
+            ) from err
+        yield listener
+    finally:
+        listener.close()
+
+
+def _write_tokens(state_dir: Path, secrets: Secrets, config: Config) -> None:
+    """A token file for each configured user, to be handed out; those of users who are gone are removed."""
+    folder = private_dir(state_dir / "tokens")
+    users = {*config.users, *config.operators}
+    for user in sorted(users):
+        path = folder / f"{user}.token"
+        data = f"{secrets.user_token(user)}\n".encode()
+        if not path.exists() or path.read_bytes() != data:
+            write_private(path, data)
+    for path in folder.glob("*.token"):
+        if path.stem not in users:
+            path.unlink()
+
+
+def _overridden(config: Config, host: str | None, port: int | None, linger: str | None) -> Config:
+    service = config.service
+    if host is not None:
+        service = replace(service, host=host)
+    if port is not None:
+        service = replace(service, port=port)
+    if linger is not None:
+        try:
+            service = replace(service, linger=None if linger == UNTIL_IDLE else parse_duration(linger))
+        except ValueError as err:
+            raise ServeError(f'--linger: {err}, or "{UNTIL_IDLE}"') from err
+    return replace(config, service=service)
