@@ -1,0 +1,226 @@
+"""The contract between a workload and the scheduler: protection, the unallocated tier, who may preempt whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpufair.core import actions as act
+from gpufair.core import events as ev
+from gpufair.core.commit import commit
+from gpufair.core.errors import MinRuntimeTooLong
+from gpufair.core.facts import Facts
+from gpufair.core.model import Allocation, Kind, Node, Phase, PreemptReason, Shape, WorkloadSpec
+from gpufair.core.recording import record_event
+from gpufair.core.snapshot import snapshot
+from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName, WorkloadId
+from tests.strategies import CLUSTERS, TREES, Script, run, scripts
+from tests.world import CAUSE, SMALL, Audit, Delays, Entry, World, evictions
+
+HALVES = (Allocation(AllocationPath("a"), "50"), Allocation(AllocationPath("b"), "50"))
+
+
+def one_gpu() -> World:
+    return World().set_up(HALVES, [Node(NodeName("n"), 1)])
+
+
+@given(scripts())
+def test_p01_a_protected_workload_is_never_preempted(script: Script) -> None:
+    """The promise on which people plan: worked out from the journal, apart from the core's own clock."""
+    world = run(script)
+    granted: dict[WorkloadId, int] = {}
+    for entry in world.journal:
+        for action in entry.actions:
+            if isinstance(action, act.Start):
+                granted[action.workload] = entry.event.at
+            elif isinstance(action, act.BeginCheckpoint) and action.reason is not PreemptReason.PARK:
+                spec = world.state.workload(action.workload).spec
+                assert entry.event.at >= granted[action.workload] + spec.min_runtime
+    assert world.state.protected_preemptions == 0
+
+
+@given(min_runtime=st.integers(1, 20_000), wait=st.integers(0, 30_000), asked=st.integers(1, 3_000))
+def test_p01_it_is_preemptible_exactly_at_start_plus_min_runtime(min_runtime: int, wait: int, asked: int) -> None:
+    """Not a millisecond early, and not a grid later."""
+    world = World(delays=Delays(0, 0, 0)).set_up(HALVES, [Node(NodeName("n"), 1)])
+    world.submit("v", "a", min_runtime=min_runtime)
+    world.advance(wait)
+    world.submit("p", "b", min_runtime=asked)
+    world.advance(120_000)
+    notices = [(entry.event.at, action.workload) for entry, action in evictions(world)]
+    # b is better off only when a has had clearly more than b asks for; from then on the end of protection decides.
+    ripe = next(at for at in _moments(min_runtime, wait) if asked <= (1 - SMALL.hysteresis) * at)
+    assert notices[0] == (ripe, "v")
+
+
+def _moments(min_runtime: int, wait: int) -> Iterator[int]:
+    """When a pass looks: at b's submission, at the end of a's protection, then on the grid."""
+    first = max(min_runtime, wait)
+    yield first
+    at = first // SMALL.grid * SMALL.grid
+    while True:
+        at += SMALL.grid
+        yield at
+
+
+@given(more=st.integers(1, 10**9))
+def test_p04_a_min_runtime_above_the_cap_is_rejected(more: int) -> None:
+    """A longer protection than the cap would break everybody's bound on waiting."""
+    world = one_gpu()
+    before = snapshot(world.state)
+    with pytest.raises(MinRuntimeTooLong) as caught:
+        world.submit("v", "a", min_runtime=SMALL.max_min_runtime + more)
+    assert "20 s" in str(caught.value)
+    assert snapshot(world.state) == before
+
+
+@given(scripts())
+def test_p04_unallocated_work_is_never_charged_and_never_protected(script: Script) -> None:
+    """It is free because it has no rights."""
+    world = run(script)
+    for _, action in world.actions():
+        if isinstance(action, act.Start) and not world.state.workload(action.workload).spec.allocated:
+            assert action.held.protected_until == action.held.granted_at
+    for workload in world.state.workloads():
+        if not workload.spec.allocated:
+            assert workload.charged == 0
+
+
+def before_each_action(world: World) -> Iterator[tuple[Entry, Facts, act.Action]]:
+    """Every action of the journal with the facts just before it was applied."""
+    facts = Facts(world.policy)
+    for entry in world.journal:
+        facts.advance(entry.event.at)
+        if _was_recorded(entry, facts):
+            record_event(entry.event, facts)
+        for action in entry.actions:
+            yield entry, facts, action
+            commit(action, facts)
+
+
+def _was_recorded(entry: Entry, facts: Facts) -> bool:
+    from gpufair.core.admission import is_stale
+
+    return not is_stale(entry.event, facts)
+
+
+def metric_by_hand(facts: Facts, path: AllocationPath, pool: PoolName, more: int) -> Fraction:
+    """(O + K) / a from first principles, exact."""
+    committed = more
+    for record in facts.records.values():
+        if not record.spec.allocated or path not in facts.tree[record.spec.allocation].lineage:
+            continue
+        staying = record.phase in {Phase.STARTING, Phase.RESTORING, Phase.RUNNING}
+        if staying and record.held is not None and record.held.pool == pool:
+            committed += record.gpus * max(0, record.held.protected_until - facts.now)
+        elif record.reservation is not None and record.reservation.pool == pool:
+            committed += record.gpus * record.spec.min_runtime
+    occupancy = facts.ledger(pool).occupancies(facts.tree, facts.now, facts.policy.window)[path]
+    return (occupancy + committed) / facts.tree[path].entitlement
+
+
+@given(scripts())
+def test_p05_only_a_right_evicts(script: Script) -> None:
+    """Unallocated never evicts; rank evicts only the clearly worse-ranked; priority only within its own leaf."""
+    world = run(script)
+    slack = Fraction(1, 10**9)  # the core compares floats
+    for _, facts, action in before_each_action(world):
+        # The rank was judged before the reservation was made, so the reservation is what is looked at.
+        if not isinstance(action, act.Reserve):
+            continue
+        mine = facts.records[action.workload].spec
+        assert mine.allocated
+        for victim in (facts.records[victim] for victim in action.victims):
+            assert facts.exposed(victim)
+            if not victim.spec.allocated or mine.allocation == victim.spec.allocation:
+                assert not victim.spec.allocated or mine.priority > victim.spec.priority
+                continue
+            sides = facts.tree.diverge(mine.allocation, victim.spec.allocation)
+            assert sides is not None
+            own = mine.shape.gpus * mine.min_runtime
+            ours = metric_by_hand(facts, sides[0], action.pool, own)
+            theirs = metric_by_hand(facts, sides[1], action.pool, 0)
+            assert ours <= (1 - Fraction(facts.policy.hysteresis)) * theirs * (1 + slack)
+
+
+@given(scripts())
+def test_p06_every_eviction_has_a_beneficiary_and_none_is_in_vain(script: Script) -> None:
+    """With the victims gone the beneficiary fits where it is to start; without any one of them it would not."""
+    world = run(script)
+    for entry, facts, action in before_each_action(world):
+        if isinstance(action, act.BeginCheckpoint) and action.reason in {"rank", "priority", "unallocated"}:
+            reserve = [one for one in entry.actions if isinstance(one, act.Reserve) and action.workload in one.victims]
+            assert [one.workload for one in reserve] == [action.beneficiary]
+        if not isinstance(action, act.Reserve):
+            continue
+        asked = facts.records[action.workload].spec.shape
+        assert len({lease.node for lease in action.leases}) == asked.nodes
+
+        def fits(victims: tuple[WorkloadId, ...], facts: Facts = facts, action: act.Reserve = action) -> bool:
+            return all(
+                facts.nodes[lease.node].room + sum(facts.nodes[lease.node].holders.get(v, 0) for v in victims)
+                >= lease.gpus
+                for lease in action.leases
+            )
+
+        assert fits(action.victims)
+        for victim in action.victims:
+            assert not fits(tuple(other for other in action.victims if other != victim))
+
+
+QUIET = ("submit", "submit", "exit")
+
+
+@given(scripts(QUIET, late=False))
+def test_p15_each_start_after_the_first_was_paid_for_with_a_whole_protection(script: Script) -> None:
+    """No livelock: a workload that is preempted has always had what it asked for before."""
+    world = run(script)
+    for workload in world.state.workloads():
+        asked = workload.spec.shape.gpus * workload.spec.min_runtime
+        if asked:
+            assert workload.starts <= 1 + workload.charged // asked
+
+
+@given(scripts())
+def test_p16_every_swap_consumes_a_run_that_nothing_protects(script: Script) -> None:
+    """A chain of swaps ends: no run is evicted twice, and each was expired or unallocated."""
+    world = run(script)
+    runs = Counter((action.workload, action.incarnation) for _, action in evictions(world))
+    assert all(count == 1 for count in runs.values())
+    ended = {(stay.workload, stay.incarnation): stay for stay in Audit.of(world.journal).stays}
+    for run_of in runs:
+        assert ended[run_of].end >= ended[run_of].protected_until
+
+
+def test_a_two_gpu_node_is_shared_and_the_tree_decides_who_goes() -> None:
+    """The examples by which the rules are explained must be true."""
+    world = World(delays=Delays(0, 0, 0)).set_up(HALVES, [Node(NodeName("n"), 2)])
+    world.submit("a1", "a", min_runtime=5_000)
+    world.submit("a2", "a", min_runtime=9_000)
+    world.advance(1_000)
+    world.submit("b1", "b", min_runtime=2_000)
+    assert world.phase("b1") is Phase.QUEUED
+    world.advance(3_999)
+    assert world.phase("b1") is Phase.QUEUED
+    world.advance(1)
+    assert (world.phase("b1"), world.phase("a1"), world.phase("a2")) == (Phase.RUNNING, Phase.QUEUED, Phase.RUNNING)
+
+
+def test_specs_are_built_by_hand_too() -> None:
+    """A spec without GPUs is neither charged nor ever in the way."""
+    spec = WorkloadSpec(AllocationPath("a"), "u", Kind.SESSION, Shape(0), Millis(0))
+    world = one_gpu()
+    world.submit("v", "a")
+    world.feed(ev.Submitted(world.now, CAUSE, WorkloadId("cpu"), spec))
+    assert world.phase("cpu") is Phase.STARTING
+
+
+def test_the_strategies_cover_several_pools_and_levels() -> None:
+    """The laws would hold vacuously in a world with one leaf and one pool."""
+    assert any("/" in path for tree in TREES for path, _ in tree)
+    assert any(len({pool for _, _, pool in cluster}) > 1 for cluster in CLUSTERS)

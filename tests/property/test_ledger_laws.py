@@ -1,0 +1,90 @@
+"""The ledger adds up to the millisecond, and the window slides exactly."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpufair.core.ledger import Account
+from gpufair.core.units import Instant, Millis, WorkloadId
+from tests.strategies import Script, begin, run, scripts, step
+from tests.world import Audit
+
+
+@given(scripts())
+def test_p07_every_gpu_millisecond_is_accounted_for_once(script: Script) -> None:
+    """Charged is what the journal says, and the parts fill the capacity without a rest."""
+    world = run(script)
+    totals = world.state.conservation()
+    assert totals.error == 0
+    audit = Audit.of(world.journal)
+    assert totals.charged == audit.charged(0, audit.end)
+    assert totals.charged == sum(workload.charged for workload in world.state.workloads())
+    free = sum(stay.within(0, audit.end) for stay in audit.stays if not stay.spec.allocated)
+    assert totals.unallocated == free
+
+
+@given(scripts())
+def test_p07_a_parent_is_charged_what_its_children_are(script: Script) -> None:
+    """Otherwise a level of the tree would have money of its own."""
+    world = run(script, settle_ms=500)
+    figures = {(one.pool, one.path): one for one in world.state.budgets()}
+    for (pool, path), one in figures.items():
+        children = world.state.tree[path].children
+        if children:
+            for name in ("occupancy", "commitment", "running_gpus", "queued_gpus", "entitlement"):
+                assert getattr(one, name) == sum(getattr(figures[pool, child], name) for child in children), name
+
+
+@given(scripts(), st.lists(st.integers(1, 40_000), min_size=1, max_size=4))
+def test_p08_occupancy_is_the_integral_over_the_window(script: Script, later: list[int]) -> None:
+    """Brute force over the journal, during the script and long after it."""
+    world = begin(script)
+    window = world.policy.window
+    pauses = [*(None for _ in script.commands), *later]
+    for index, pause in enumerate(pauses):
+        if pause is None:
+            step(world, script, script.commands[index], index)
+            if index % 5:
+                continue
+        else:
+            world.advance(pause)
+        audit = Audit.of(world.journal)
+        for leaf in {path for path, _ in script.tree} | {""}:
+            occupied = sum(one.occupancy for one in world.state.budgets() if one.path == leaf)
+            assert occupied == audit.charged(world.now - window, world.now, leaf)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 5)), max_size=30),
+    st.integers(1, 100),
+    st.lists(st.integers(0, 80), max_size=5),
+)
+def test_p08_an_account_forgets_usage_after_exactly_one_window(
+    changes: list[tuple[int, int]], window: int, later: list[int]
+) -> None:
+    """Second by second against a plain list."""
+    account, history, now = Account(), [], 0
+    for span, gpus in changes:
+        history += [account.gpus] * span
+        now += span
+        account.change(Instant(now), max(gpus, -account.gpus), Millis(window))
+        assert account.occupancy(Instant(now), Millis(window)) == sum(history[-window:])
+    for span in later:
+        history += [account.gpus] * span
+        now += span
+        assert account.occupancy(Instant(now), Millis(window)) == sum(history[-window:])
+        assert account.charged(Instant(now)) == sum(history)
+
+
+@given(scripts())
+def test_p07_forgetting_ended_workloads_leaves_the_ledger_as_it_is(script: Script) -> None:
+    """A name can be forgotten, a debt cannot."""
+    world = run(script)
+    before, figures = world.state.conservation(), world.state.budgets()
+    live = {workload.id for workload in world.state.workloads() if workload.ended_at is None}
+    world.state.forget(Instant(world.now + 1))
+    world.state.validate()
+    assert {workload.id for workload in world.state.workloads()} == live
+    assert (world.state.conservation(), world.state.budgets()) == (before, figures)
+    assert all(isinstance(workload, str) for workload in map(WorkloadId, sorted(live)))

@@ -1,0 +1,184 @@
+"""Hypothesis strategies: budget trees, clusters, and scripts of what users and machines do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from gpufair.core import events as ev
+from gpufair.core.errors import GpufairError
+from gpufair.core.model import Allocation, Kind, Node, Outcome, Phase
+from gpufair.core.units import AllocationPath, NodeName, PoolName
+from tests.world import CAUSE, DEFAULT, Delays, World
+
+OTHER = PoolName("other")
+
+TREES: tuple[tuple[tuple[str, str], ...], ...] = (
+    (("a", "1"),),
+    (("a", "50"), ("b", "50")),
+    (("a", "1"), ("b", "2"), ("c", "3")),
+    (("a/x", "1"), ("a/y", "3"), ("b", "1")),
+    (("a", "2"), ("b", "1"), ("a/x", "1"), ("a/y", "1"), ("b/x", "0.5"), ("b/y", "1.5")),
+)
+
+CLUSTERS: tuple[tuple[tuple[int, str, PoolName], ...], ...] = (
+    ((1, "", DEFAULT),),
+    ((2, "", DEFAULT), (2, "", DEFAULT)),
+    ((4, "", DEFAULT), (2, "", DEFAULT), (1, "", DEFAULT)),
+    ((2, "t", DEFAULT), (2, "s", DEFAULT), (0, "", DEFAULT)),
+    ((2, "", DEFAULT), (2, "", DEFAULT), (2, "", OTHER)),
+    ((8, "", DEFAULT), (8, "", DEFAULT), (8, "", DEFAULT)),
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One thing that happens after ``wait`` ms. The numbers choose among what there is then, so any script runs."""
+
+    wait: int
+    what: str
+    one: int
+    two: int
+    three: int
+
+
+@dataclass(frozen=True)
+class Script:
+    """A world and what happens in it."""
+
+    tree: tuple[tuple[str, str], ...]
+    cluster: tuple[tuple[int, str, PoolName], ...]
+    delays: Delays
+    commands: tuple[Command, ...]
+
+    def allocations(self) -> tuple[Allocation, ...]:
+        return tuple(Allocation(AllocationPath(path), share) for path, share in self.tree)
+
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(
+            Node(NodeName(f"n{index}"), gpus, gpu_type, pool)
+            for index, (gpus, gpu_type, pool) in enumerate(self.cluster)
+        )
+
+
+USERS = ("submit", "submit", "submit", "submit", "exit", "cancel", "park", "resume", "busy", "idle")
+MACHINES = ("cordon", "uncordon", "lose", "join", "fail", "sigterm", "budgets")
+
+
+def commands(what: Sequence[str] = USERS + MACHINES, most: int = 25) -> st.SearchStrategy[tuple[Command, ...]]:
+    """Scripts of up to ``most`` commands."""
+    one = st.builds(
+        Command,
+        wait=st.sampled_from((0, 0, 1, 200, 1_000, 2_500, 7_000)),
+        what=st.sampled_from(what),
+        one=st.integers(0, 63),
+        two=st.integers(0, 63),
+        three=st.integers(0, 63),
+    )
+    return st.lists(one, min_size=3, max_size=most).map(tuple)
+
+
+def scripts(
+    what: Sequence[str] = USERS + MACHINES,
+    most: int = 25,
+    trees: Sequence[tuple[tuple[str, str], ...]] = TREES,
+    clusters: Sequence[tuple[tuple[int, str, PoolName], ...]] = CLUSTERS,
+    late: bool = True,
+) -> st.SearchStrategy[Script]:
+    """Whole worlds."""
+    delays = (Delays(), Delays(0, 0, 0), Delays(900, 900, 950))
+    return st.builds(
+        Script,
+        tree=st.sampled_from(trees),
+        cluster=st.sampled_from(clusters),
+        delays=st.sampled_from((*delays, Delays(300, 200, 8_000), Delays(300, 200, -500)) if late else delays),
+        commands=commands(what, most),
+    )
+
+
+def begin(script: Script, *, validate: bool = True) -> World:
+    """The world of a script before anything happens."""
+    return World(delays=script.delays, validate=validate).set_up(script.allocations(), script.nodes())
+
+
+def run(script: Script, *, validate: bool = True, settle_ms: int = 20_000) -> World:
+    """Run a script to its end, and let the dust settle."""
+    world = begin(script, validate=validate)
+    for index, command in enumerate(script.commands):
+        step(world, script, command, index)
+    world.advance(settle_ms)
+    return world
+
+
+MIN_RUNTIMES = (0, 1_000, 2_000, 5_000, 5_000, 10_000)
+
+
+def step(world: World, script: Script, command: Command, index: int) -> None:
+    """Let one command happen."""
+    world.advance(command.wait)
+    now, one, two, three = world.now, command.one, command.two, command.three
+    if command.what == "submit":
+        _submit(world, script, command, index)
+        return
+    if command.what in {"cordon", "uncordon", "lose", "join"}:
+        nodes = script.nodes()
+        node = nodes[one % len(nodes)]
+        events: dict[str, ev.Event] = {
+            "cordon": ev.NodeCordoned(now, CAUSE, node.name),
+            "uncordon": ev.NodeUncordoned(now, CAUSE, node.name),
+            "lose": ev.NodeLost(now, CAUSE, node.name),
+            "join": ev.NodeJoined(now, CAUSE, node),
+        }
+        world.try_feed(events[command.what])
+        return
+    if command.what == "budgets":
+        shares = ("1", "2", "0.1")
+        tree = [(path, shares[(two + place) % 3]) for place, (path, _) in enumerate(script.tree)]
+        world.try_feed(ev.BudgetsApplied(now, CAUSE, tuple(Allocation(AllocationPath(p), s) for p, s in tree)))
+        return
+    known = [workload for workload in world.state.workloads() if workload.phase is not Phase.ENDED]
+    if not known:
+        return
+    workload = known[one % len(known)]
+    identity = (workload.id, workload.incarnation)
+    outcome = (Outcome.COMPLETED, Outcome.FAILED)[two % 2]
+    reports: dict[str, ev.Event] = {
+        "exit": ev.Exited(now, CAUSE, *identity, outcome),
+        "cancel": ev.Cancelled(now, CAUSE, workload.id),
+        "park": ev.ParkRequested(now, CAUSE, workload.id),
+        "resume": ev.ResumeRequested(now, CAUSE, workload.id, from_checkpoint=bool(two % 4)),
+        "busy": ev.ActivityReported(now, CAUSE, *identity, busy=True),
+        "idle": ev.ActivityReported(now, CAUSE, *identity, busy=False),
+        "fail": ev.StartFailed(now, CAUSE, *identity, "no such image"),
+        "sigterm": ev.Released(now, CAUSE, *identity, busy=bool(three % 2)),
+    }
+    if command.what == "fail" and workload.phase not in {Phase.STARTING, Phase.RESTORING}:
+        return
+    world.try_feed(reports[command.what])
+
+
+def _submit(world: World, script: Script, command: Command, index: int) -> None:
+    leaves = world.state.tree.leaves
+    sizes = (1, 1, 2, 1, 4, 0, 2, 8)
+    kinds = (Kind.BATCH, Kind.SESSION)
+    types = sorted({gpu_type for _, gpu_type, _ in script.cluster if gpu_type})
+    pools = ((DEFAULT,), (DEFAULT,), (DEFAULT, OTHER), (OTHER, DEFAULT))
+    several = any(pool == OTHER for _, _, pool in script.cluster)
+    one, two, three = command.one, command.two, command.three
+    try:
+        world.submit(
+            f"w{index:03d}",
+            leaves[one % len(leaves)],
+            gpus=sizes[two % len(sizes)],
+            min_runtime=MIN_RUNTIMES[three % len(MIN_RUNTIMES)],
+            nodes=2 if two % 5 == 4 else 1,
+            kind=kinds[three % 2],
+            priority=(0, 0, 1)[one % 3],
+            resumable=bool(three % 3),
+            gpu_type=types[three % len(types)] if types and two % 3 == 0 else "",
+            pools=pools[three % 4] if several else (DEFAULT,),
+        )
+    except GpufairError:
+        return

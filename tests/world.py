@@ -1,0 +1,301 @@
+"""A small cluster around the core: it feeds due moments in time, and answers actions as obedient nodes would.
+
+Everything that happened is kept as a journal, from which ``Audit`` works out by brute force what the core claims.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gpufair.core import actions as act
+from gpufair.core import events as ev
+from gpufair.core.errors import GpufairError
+from gpufair.core.model import (
+    HOLDING,
+    Allocation,
+    CheckpointRef,
+    Kind,
+    Node,
+    Outcome,
+    Phase,
+    Policy,
+    PreemptReason,
+    Shape,
+    WorkloadSpec,
+)
+from gpufair.core.state import State
+from gpufair.core.units import AllocationPath, CauseId, Instant, Millis, NodeName, PoolName, WorkloadId
+
+CAUSE = CauseId("test")
+DEFAULT = PoolName("default")
+
+# Minutes become seconds, so that a window slides several times within a short script.
+SMALL = Policy(
+    window=Millis(60_000),
+    max_min_runtime=Millis(20_000),
+    grid=Millis(5_000),
+    grace_session=Millis(3_000),
+    grace_batch=Millis(1_000),
+)
+
+
+@dataclass(frozen=True)
+class Delays:
+    """How long nodes take, in ms. ``release`` above the grace makes them late; a negative one never releases."""
+
+    start: int = 300
+    save: int = 200
+    release: int = 400
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One step of the journal."""
+
+    event: ev.Event
+    actions: tuple[act.Action, ...]
+
+
+@dataclass
+class World:
+    """The state, its nodes and their answers."""
+
+    policy: Policy = SMALL
+    delays: Delays = Delays()
+    validate: bool = True
+    journal: list[Entry] = field(default_factory=list)
+    state: State = field(init=False)
+    _replies: list[tuple[int, int, ev.Event]] = field(default_factory=list)
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        self.state = State(self.policy, validate=self.validate)
+
+    @property
+    def now(self) -> Instant:
+        return self.state.now
+
+    def set_up(self, allocations: Iterable[Allocation], nodes: Iterable[Node]) -> World:
+        self.feed(ev.BudgetsApplied(self.now, CAUSE, tuple(allocations)))
+        for node in nodes:
+            self.feed(ev.NodeJoined(self.now, CAUSE, node))
+        return self
+
+    def feed(self, event: ev.Event) -> list[act.Action]:
+        """Hand an event in at its time, and let the nodes answer later."""
+        actions = self.state.handle(event)
+        self.journal.append(Entry(event, tuple(actions)))
+        for action in actions:
+            for delay, reply in self._answers(action):
+                self._reply(delay, reply)
+        return actions
+
+    def try_feed(self, event: ev.Event) -> bool:
+        """Hand in an event that may be refused."""
+        try:
+            self.feed(event)
+        except GpufairError:
+            return False
+        return True
+
+    def _reply(self, delay: int, event: ev.Event) -> None:
+        self._count += 1
+        heapq.heappush(self._replies, (self.now + delay, self._count, event))
+
+    def _answers(self, action: act.Action) -> Iterator[tuple[int, ev.Event]]:
+        never = Instant(0)
+        match action:
+            case act.Start():
+                incarnation = action.held.incarnation
+                yield self.delays.start, ev.Started(never, CAUSE, action.workload, incarnation)
+            case act.BeginCheckpoint():
+                record = self.state.workload(action.workload)
+                sequence = record.checkpoint.sequence + 1 if record.checkpoint is not None else 1
+                at = Instant(self.now + self.delays.save)
+                name = f"{action.workload}-{sequence}"
+                done = CheckpointRef(name, sequence, at, 1_000, Millis(self.delays.save))
+                yield self.delays.save, ev.CheckpointDone(never, CAUSE, action.workload, action.incarnation, done)
+                if self.delays.release >= 0:
+                    delay = self.delays.release
+                    yield delay, ev.Released(never, CAUSE, action.workload, action.incarnation)
+            case act.Stop():
+                yield abs(self.delays.release), ev.Released(never, CAUSE, action.workload, action.incarnation)
+            case _:
+                pass
+
+    def advance(self, span: int) -> None:
+        """Let time pass, feeding every due moment and every answer on its way."""
+        end = self.now + span
+        while True:
+            due = self.state.next_wakeup()
+            reply = self._replies[0][0] if self._replies else None
+            if due is not None and due <= end and (reply is None or due <= reply):
+                self.feed(ev.TimePassed(due, CAUSE))
+            elif reply is not None and reply <= end:
+                at, _, event = heapq.heappop(self._replies)
+                self.feed(_at(event, at))
+            else:
+                break
+        if self.now < end:
+            self.feed(ev.TimePassed(Instant(end), CAUSE))
+
+    def submit(
+        self,
+        name: str,
+        leaf: str,
+        gpus: int = 1,
+        min_runtime: int = 5_000,
+        *,
+        nodes: int = 1,
+        kind: Kind = Kind.BATCH,
+        priority: int = 0,
+        resumable: bool = True,
+        gpu_type: str = "",
+        pools: tuple[PoolName, ...] = (DEFAULT,),
+        user: str = "u",
+        grace: int | None = None,
+    ) -> list[act.Action]:
+        spec = WorkloadSpec(
+            allocation=AllocationPath(leaf),
+            user=user,
+            kind=kind,
+            shape=Shape(gpus, nodes, gpu_type),
+            min_runtime=Millis(min_runtime),
+            resumable=resumable,
+            priority=priority,
+            pools=pools,
+            grace=None if grace is None else Millis(grace),
+        )
+        return self.feed(ev.Submitted(self.now, CAUSE, WorkloadId(name), spec))
+
+    def phase(self, name: str) -> Phase:
+        return self.state.workload(WorkloadId(name)).phase
+
+    def where(self, name: str) -> tuple[str, ...]:
+        held = self.state.workload(WorkloadId(name)).held
+        return tuple(lease.node for lease in held.leases) if held is not None else ()
+
+    def exit(self, name: str, outcome: Outcome = Outcome.COMPLETED) -> list[act.Action]:
+        workload = self.state.workload(WorkloadId(name))
+        return self.feed(ev.Exited(self.now, CAUSE, workload.id, workload.incarnation, outcome))
+
+    def actions(self) -> list[tuple[Entry, act.Action]]:
+        return [(entry, action) for entry in self.journal for action in entry.actions]
+
+
+def _at(event: ev.Event, at: int) -> ev.Event:
+    # dataclasses.replace is slow here, and this runs for every answer of every example.
+    values = {name: getattr(event, name) for cls in type(event).__mro__ for name in getattr(cls, "__slots__", ())}
+    return type(event)(**{**values, "at": Instant(at)})
+
+
+@dataclass(frozen=True)
+class Stay:
+    """GPUs held on one node from ``start`` to ``end``."""
+
+    workload: WorkloadId
+    spec: WorkloadSpec
+    incarnation: int
+    node: NodeName
+    pool: PoolName
+    gpus: int
+    start: int
+    end: int
+    protected_until: int
+
+    def within(self, start: int, end: int) -> int:
+        """GPU-milliseconds of the stay between two instants."""
+        return self.gpus * max(0, min(self.end, end) - max(self.start, start))
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Who held what, worked out from the journal alone."""
+
+    stays: tuple[Stay, ...]
+    specs: dict[WorkloadId, WorkloadSpec]
+    end: int
+
+    @classmethod
+    def of(cls, journal: Iterable[Entry]) -> Audit:
+        specs: dict[WorkloadId, WorkloadSpec] = {}
+        open_stays: dict[tuple[WorkloadId, NodeName], Stay] = {}
+        stays: list[Stay] = []
+        now = 0
+
+        def close(workload: WorkloadId | None, node: NodeName | None, incarnation: int | None) -> None:
+            for key in sorted(open_stays):
+                stay = open_stays[key]
+                if workload in {None, key[0]} and node in {None, key[1]} and incarnation in {None, stay.incarnation}:
+                    stays.append(_ending(open_stays.pop(key), now))
+
+        for entry in journal:
+            event = entry.event
+            now = max(now, event.at)
+            match event:
+                case ev.Submitted():
+                    specs[event.workload] = event.spec
+                case ev.Released() | ev.Exited() | ev.StartFailed():
+                    close(event.workload, None, event.incarnation)
+                case ev.NodeLost():
+                    close(None, event.node, None)
+                case _:
+                    pass
+            for action in entry.actions:
+                if isinstance(action, act.Start):
+                    for lease in action.held.leases:
+                        open_stays[action.workload, lease.node] = Stay(
+                            action.workload,
+                            specs[action.workload],
+                            action.held.incarnation,
+                            lease.node,
+                            action.held.pool,
+                            lease.gpus,
+                            now,
+                            now,
+                            action.held.protected_until,
+                        )
+        close(None, None, None)
+        return cls(tuple(stays), specs, now)
+
+    def charged(self, start: int, end: int, leaf: str | None = None) -> int:
+        """GPU-milliseconds charged to a leaf and everything below it between two instants."""
+        return sum(
+            stay.within(start, end)
+            for stay in self.stays
+            if stay.spec.allocated
+            and (leaf is None or f"{stay.spec.allocation}/".startswith(f"{leaf}/" if leaf else ""))
+        )
+
+
+def _ending(stay: Stay, end: int) -> Stay:
+    return Stay(
+        stay.workload,
+        stay.spec,
+        stay.incarnation,
+        stay.node,
+        stay.pool,
+        stay.gpus,
+        stay.start,
+        end,
+        stay.protected_until,
+    )
+
+
+EVICTIONS = frozenset({PreemptReason.UNALLOCATED, PreemptReason.RANK, PreemptReason.PRIORITY})
+
+
+def evictions(world: World) -> list[tuple[Entry, act.BeginCheckpoint]]:
+    """Every notice that one workload was given for another."""
+    return [
+        (entry, action)
+        for entry, action in world.actions()
+        if isinstance(action, act.BeginCheckpoint) and action.reason in EVICTIONS
+    ]
+
+
+def holding(world: World) -> list[WorkloadId]:
+    """Who holds GPUs."""
+    return [workload.id for workload in world.state.workloads() if workload.phase in HOLDING]
