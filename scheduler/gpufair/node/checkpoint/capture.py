@@ -147,8 +147,11 @@ def _candidates(namespace: dict[str, Any], hidden: frozenset[str]) -> list[tuple
     Plain data first: should an object later in the order not load elsewhere, it takes nothing with it that was
     already there. Then modules, classes and functions, because ``__setstate__`` of an object may use them.
     """
+    items = cast("list[tuple[Any, object]]", list(namespace.items()))  # globals()[5] = ... is legal
     chosen = [
-        (name, value) for name, value in list(namespace.items()) if name not in hidden and not _OWNED.fullmatch(name)
+        (name, value)
+        for name, value in items
+        if isinstance(name, str) and name not in hidden and not _OWNED.fullmatch(name)
     ]
     return sorted(chosen, key=lambda item: _rank(item[1]))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
+import types
 from typing import IO, Any
 
 import cloudpickle
@@ -17,6 +19,8 @@ NAMESPACE = "namespace"
 # What every reader must execute first: it puts the live namespace at place 0 of the memo, where the pickler has it too.
 # PROTO 5, SHORT_BINUNICODE "namespace", BINPERSID, MEMOIZE, STOP.
 PRELUDE = b"\x80\x05\x8c" + bytes([len(NAMESPACE)]) + NAMESPACE.encode() + b"Q\x94."
+
+_Cached = type(functools.lru_cache(len))
 
 
 class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no annotations
@@ -60,14 +64,44 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
             verdict = self._verdicts[kind] = refused(kind)
         if verdict is not None:
             raise NotSavable(verdict.what)
+        if kind is types.CellType:
+            return types.CellType, (), (obj.cell_contents,) if _is_set(obj) else None, None, None, set_cell
+        if kind is _Cached and isinstance(obj.__wrapped__, types.FunctionType) and obj.__module__ == "__main__":
+            # By itself it would be looked up by name in __main__, where nothing is yet when it is restored.
+            parameters = obj.cache_parameters()
+            return make_cached, (obj.__wrapped__, parameters["maxsize"], parameters["typed"])
         if kind is self._views.ndarray and (view := self._views.reduce(obj)) is not None:
             return view
         return super().reducer_override(obj)
 
+    def _function_getnewargs(self, func: Any) -> Any:
+        # cloudpickle gives each function cells of its own, so that a counter and its reader part company.
+        # Ours are made empty and filled as state, which also ends the recursion that it avoids.
+        return (*super()._function_getnewargs(func)[:-1], func.__closure__)
+
     def _dynamic_function_reduce(self, func: Any) -> Any:
         reduced = super()._dynamic_function_reduce(func)
+        reduced[2][1]["__closure__"] = None
         if func.__globals__ is self._namespace:
             # What a notebook's function refers to is a variable of its own. With a copy of it inside the function, a
             # generator that the function mentions would take the function with it.
             reduced[2][1]["__globals__"] = {}
         return reduced
+
+
+def _is_set(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - asking is the only way
+    except ValueError:
+        return False
+    return True
+
+
+def set_cell(cell: types.CellType, state: tuple[Any]) -> None:
+    """Fill a cell of a closure. Called by name from checkpoints."""
+    cell.cell_contents = state[0]
+
+
+def make_cached(function: Any, maxsize: int | None, typed: bool) -> Any:
+    """``functools.lru_cache`` of a notebook's function, with an empty cache. Called by name from checkpoints."""
+    return functools.lru_cache(maxsize, typed)(function)
