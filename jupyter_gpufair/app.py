@@ -109,6 +109,7 @@ class GpufairExtension(ExtensionApp):
                 if str(err) != said:
                     said = str(err)
                     self.log.error("No GPU sessions for now: %s", said)
+                self._reattached(server)  # nothing to wait for
             await asyncio.sleep(AGAIN_S)
         self._reattached(server)
         await on_io(_follow())

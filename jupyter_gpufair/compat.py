@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -11,6 +12,17 @@ async def register_websocket_session(connection: Any) -> None:
     ``ZMQChannelsWebsocketConnection.prepare`` does this and then waits for the kernel, which ours must not.
     """
     await connection._register_session()  # noqa: SLF001
+
+
+def pin_ports(kernel_manager: Any, ports: Mapping[str, int]) -> None:
+    """Give a kernel manager ports that a restart does not forget. (jupyter_client 8)
+
+    A first autorestart asks for "new random ports" and sets all to 0 until the launch returns; a websocket that opens
+    in between would connect to port 0 and never hear the kernel. Ours never change.
+    """
+    for channel, port in ports.items():
+        setattr(kernel_manager, f"{channel}_port", port)
+    kernel_manager._random_port_names = []  # noqa: SLF001
 
 
 def declare_dead(kernel_manager: Any) -> bool:

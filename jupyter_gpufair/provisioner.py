@@ -19,6 +19,7 @@ from traitlets import Float, Integer, Unicode
 
 from gpufair.client import AsyncClient
 from gpufair.core.errors import GpufairError
+from jupyter_gpufair import compat
 from jupyter_gpufair.control import interrupt_through
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.launch import kernel_launch
@@ -101,11 +102,15 @@ class GpufairProvisioner(KernelProvisionerBase):
                 await on_io(sessions().forget(self.session))
                 self.session = None
             raise LaunchFailed(f"the kernel was not started: {err}") from err
-        self._over = False
-        self.connection_info = self._connection(self.session)
-        if self.parent is not None:
-            self.parent.session.key = self.session.key.encode()
+        self._connected(self.session)
         return self.connection_info
+
+    def _connected(self, session: Session) -> None:
+        self._over = False
+        self.connection_info = self._connection(session)
+        if self.parent is not None:
+            self.parent.session.key = session.key.encode()
+            compat.pin_ports(self.parent, session.relay.ports)
 
     def _launch(self, cmd: list[str], env: dict[str, str]) -> dict[str, Any]:
         launch, left_out = kernel_launch(
@@ -231,10 +236,7 @@ class GpufairProvisioner(KernelProvisionerBase):
         self.kernel_id = provisioner_info["kernel_id"]
         self.session = await on_io(sessions().open(str(self.kernel_id)))
         await on_io(self.session.adopt())
-        self._over = False
-        self.connection_info = self._connection(self.session)
-        if self.parent is not None:
-            self.parent.session.key = self.session.key.encode()
+        self._connected(self.session)
 
     def resolve_path(self, path: str) -> str | None:
         """As the local provisioner does, where kernels share this machine's files."""
