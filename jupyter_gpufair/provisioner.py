@@ -133,7 +133,10 @@ class GpufairProvisioner(KernelProvisionerBase):
     def _spec(self, env: dict[str, str]) -> dict[str, Any]:
         names = ("profile", "allocation", "gpus", "nodes", "gpu_type", "min_runtime_s", "priority", "kind")
         notebook = env.get("JPY_SESSION_NAME", "")
-        return {name: getattr(self, name) for name in names} | {"name": Path(notebook).name or None}
+        return {name: getattr(self, name) for name in names} | {
+            "name": Path(notebook).name or None,
+            "user": sessions().link.user,
+        }
 
     @property
     def _kernel_name(self) -> str:

@@ -23,7 +23,7 @@ async def reattach(kernel_manager: Any, session_manager: Any, root: str) -> list
     Raises: GpufairError: The service cannot be asked.
     """
     link = sessions().link
-    user = (await on_io(link.call(lambda client: client.status()))).user
+    user = link.user or (await on_io(link.call(lambda client: client.status()))).user
     taken = []
     for workload in await on_io(link.call(lambda client: client.workloads(user=user or None))):
         place = place_of(workload.notebook, root)

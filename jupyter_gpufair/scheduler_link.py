@@ -45,6 +45,11 @@ class SchedulerLink:
         return not os.environ.get("GPUFAIR_URL")
 
     @property
+    def user(self) -> str | None:
+        """For whom sessions are submitted where the token may act for others; None: for the token's owner."""
+        return os.environ.get("GPUFAIR_USER") or None
+
+    @property
     def local(self) -> bool:
         """Whether kernels find this machine's files and interpreters."""
         return self.endpoint is None or self.endpoint.loopback
