@@ -29,6 +29,7 @@ class Detail:
 
     generation: int = 0
     serving: bool = False
+    kernel_died: bool = False  # by itself; a restart is awaited
     connection: dict[str, Any] | None = None
     restore_offered: bool = False  # the kernel serves without a checkpoint that exists
     progress: dict[str, Any] | None = None  # {"step", "fraction"}; not durable

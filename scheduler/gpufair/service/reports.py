@@ -96,6 +96,7 @@ class ReportReader:
                     detail,
                     generation=generation,
                     serving=True,
+                    kernel_died=False,
                     connection=connection,
                     progress=None,
                     # A repeat (an agent that came back) says nothing new about what the kernel has.
@@ -130,7 +131,8 @@ class ReportReader:
         detail = turn.detail(workload.id)
         if _integer(report, "generation") >= detail.generation:
             offered = workload.checkpoint is not None
-            turn.set_detail(workload.id, replace(detail, serving=False, connection=None, restore_offered=offered))
+            died = replace(detail, serving=False, connection=None, restore_offered=offered, kernel_died=True)
+            turn.set_detail(workload.id, died)
         if workload.busy:
             turn.handle(ev.ActivityReported(turn.now, turn.cause(), workload.id, workload.incarnation, False))
 

@@ -69,7 +69,7 @@ def workload_view(
         "restore_offered": detail.restore_offered,
         "serving": detail.serving,
         # A serving kernel was reported in this phase, and then its death; a service's restart changes neither.
-        "kernel_died": it.phase is Phase.RUNNING and detail.generation > 0 and not detail.serving,
+        "kernel_died": detail.kernel_died,
         "outcome": it.outcome.value if it.outcome else None,
         "ended_s": seconds(it.ended_at),
         "charged_gpu_s": charged_ms / 1000,

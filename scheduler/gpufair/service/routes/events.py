@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
@@ -28,7 +28,7 @@ class TooManyStreams(Forbidden):
 
 
 @router.get("/events")
-async def events(request: Request, holder: Annotated[Literal[0, 1], Query()] = 0) -> StreamingResponse:
+async def events(request: Request, holder: Annotated[int, Query(ge=0, le=1)] = 0) -> StreamingResponse:
     """Server-sent events, see docs/architecture.md. ``holder=1``: a Jupyter server, which keeps an embedded service."""
     it, who = context(request), principal(request)
     if holder and not who.operates:

@@ -1,0 +1,162 @@
+"""A runtime on a virtual clock with a backend that only remembers, and the whole API in front of it without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+
+from gpufair.clock import VirtualClock
+from gpufair.core import events as ev
+from gpufair.core.actions import Action, Start
+from gpufair.core.model import Allocation, Kind, Node, Policy, Shape, WorkloadSpec
+from gpufair.core.state import State
+from gpufair.core.units import HOUR, SECOND, AllocationPath, Instant, Millis, NodeName, WorkloadId
+from gpufair.service import bootstrap
+from gpufair.service.agents import AgentHub
+from gpufair.service.api import build_app
+from gpufair.service.auth import Authenticator
+from gpufair.service.budgets import Budgets
+from gpufair.service.config import DEFAULT_PROFILES, Config, ServiceOptions
+from gpufair.service.context import Context
+from gpufair.service.dispatch import Dispatcher
+from gpufair.service.journal import Journal
+from gpufair.service.lifetime import Lifetime
+from gpufair.service.runtime import Options, Runtime
+from gpufair.service.secrets import Secrets
+from gpufair.service.store import sqlite_url
+from gpufair.service.turn import Turn
+from gpufair.wire import NodeInventory
+
+START = Instant(1_800_000_000_000)
+TEAMS = (Allocation(AllocationPath("a")), Allocation(AllocationPath("b")))
+POLICY = Policy(grace_session=Millis(10 * SECOND), grace_batch=Millis(5 * SECOND))
+
+
+class Remembering:
+    """A backend that performs nothing."""
+
+    def __init__(self) -> None:
+        self.actions: list[Action] = []
+
+    def perform(self, actions: Sequence[Action], state: State) -> None:
+        """Remember."""
+        self.actions += actions
+
+    def started(self) -> list[tuple[str, int]]:
+        """(workload, incarnation) of each start."""
+        return [(one.workload, one.held.incarnation) for one in self.actions if isinstance(one, Start)]
+
+
+@asynccontextmanager
+async def runtime_at(folder: Path, clock: VirtualClock, **options: int) -> AsyncIterator[tuple[Runtime, Remembering]]:
+    """A runtime on the journal in ``folder``."""
+    journal = await Journal.open(sqlite_url(folder), "test")
+    runtime = Runtime(journal, clock, Options(validate=True, **options))
+    backend = Remembering()
+    runtime.backend = backend
+    try:
+        await runtime.start()
+        yield runtime, backend
+    finally:
+        await runtime.close()
+        await journal.close()
+
+
+def spec(allocation: str = "a", gpus: int = 1, min_runtime: Millis = HOUR, kind: Kind = Kind.SESSION) -> WorkloadSpec:
+    """A small workload."""
+    return WorkloadSpec(AllocationPath(allocation), "ada", kind, Shape(gpus), min_runtime, launch={"type": "kernel"})
+
+
+async def cluster(runtime: Runtime, gpus: int = 1) -> None:
+    """Budgets for two teams, one node."""
+
+    def step(turn: Turn) -> None:
+        turn.handle(ev.PolicyChanged(turn.now, turn.cause(), POLICY))
+        turn.handle(ev.BudgetsApplied(turn.now, turn.cause(), TEAMS))
+        turn.handle(ev.NodeJoined(turn.now, turn.cause(), Node(NodeName("n1"), gpus)))
+
+    await runtime.do(step)
+
+
+async def submit(runtime: Runtime, name: str, wanted: WorkloadSpec) -> None:
+    """Submit and wait until it is durable."""
+    await runtime.do(lambda turn: turn.handle(ev.Submitted(turn.now, turn.cause(), WorkloadId(name), wanted)))
+
+
+async def quiet(runtime: Runtime) -> None:
+    """Wait until every turn that is due has been taken."""
+    for _ in range(20):
+        await asyncio.sleep(0.001)
+        await runtime.do(lambda turn: None)
+
+
+@asynccontextmanager
+async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Context, httpx.AsyncClient]]:
+    """The whole service without sockets and agents; the client carries the operator's token.
+
+    ``users`` ada (team a) and bo (team b), operator olga; node n1 with 2 GPUs.
+    """
+    clock = VirtualClock(START)
+    config = Config(
+        service=ServiceOptions(),
+        policy=POLICY,
+        profiles=DEFAULT_PROFILES,
+        users=("ada", "bo"),
+        operators=("olga",),
+        budgets=Budgets(
+            (Allocation(AllocationPath("a"), "1", ("ada",)), Allocation(AllocationPath("b"), "1", ("bo", "ada")))
+        ),
+    )
+    config = replace(config, **changes)  # type: ignore[arg-type]  # by the caller's word
+    secrets = Secrets.load(folder)
+    journal = await Journal.open(sqlite_url(folder), "test")
+    runtime = Runtime(journal, clock, Options(validate=True))
+    dispatcher = Dispatcher(folder, secrets)
+    inventory = NodeInventory("n1", ("virtual-0", "virtual-1"))
+    hub = AgentHub(runtime, dispatcher, {"n1": inventory}, Millis(30 * SECOND), settle_s=0.05)
+    runtime.backend = hub
+    await runtime.start()
+    await bootstrap.apply_policy(runtime, config)
+    await bootstrap.apply_budgets(runtime, journal, config)
+    await hub.start()
+
+    async def never_busy() -> bool:
+        return False
+
+    it = Context(
+        config=config,
+        state_dir=folder,
+        secrets=secrets,
+        authenticator=Authenticator(secrets, "owner", config.users, config.operators),
+        journal=journal,
+        runtime=runtime,
+        dispatcher=dispatcher,
+        hub=hub,
+        lifetime=Lifetime(clock, Millis(900 * SECOND), never_busy),
+        started_at=clock.now(),
+        version="test",
+        embedded=True,
+    )
+    transport = httpx.ASGITransport(build_app(it))
+    headers = {"Authorization": f"Bearer {secrets.operator_token()}"}
+    try:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=headers) as client:
+            yield it, client
+    finally:
+        it.lifetime.ending.set()
+        await hub.close()
+        await runtime.close()
+        await journal.close()
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header for a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+LAUNCH = {"type": "kernel", "argv": ["python", "-m", "x", "-f", "{connection_file}"], "cwd": "/tmp"}

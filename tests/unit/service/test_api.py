@@ -1,0 +1,299 @@
+"""The HTTP edge: who gets in, what is refused before it is looked at, and what answers look like."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gpufair.client.types import Budgets, Explanation, NodeView, Queue, Status, Workload, read
+from gpufair.core.units import WorkloadId
+from gpufair.service.api import build_app
+from gpufair.service.context import Context
+from gpufair.wire import MAX_BODY_BYTES
+from tests.unit.service.rig import LAUNCH, bearer, service_at
+
+API = "/api/v1"
+
+
+def every_route(it: Context) -> Iterator[tuple[str, str]]:
+    """(method, path) of all routes, as the application itself lists them, with names filled in."""
+    yield "GET", f"{API}/openapi.json"
+    for path, methods in build_app(it).openapi()["paths"].items():
+        for method in methods:
+            yield method.upper(), re.sub(r"\{(\w+)\}", lambda match: "n1" if match[1] == "node" else "some-id", path)
+
+
+async def test_no_route_but_healthz_answers_without_a_token(tmp_path: Path) -> None:
+    """Walks every route there is, so that a new one cannot be forgotten."""
+    async with service_at(tmp_path) as (it, client):
+        walked = list(every_route(it))
+        assert len(walked) >= 25, walked
+        for token in (None, "", "x" * 64, it.secrets.operator_token()[:-1], "é"):
+            for method, path in walked:
+                headers = {} if token is None else {b"Authorization": f"Bearer {token}".encode()}
+                client.headers.pop("Authorization", None)
+                answer = await client.request(method, path, headers=headers)
+                if path in ("/healthz", f"{API}/healthz"):
+                    assert answer.json() == {"ok": True}
+                else:
+                    assert answer.status_code == 401, (method, path, answer.status_code)
+                    assert answer.json()["error"] == "Unauthorized"
+                    assert answer.headers["www-authenticate"] == "Bearer"
+        # An address that isn't there is not told from one that is.
+        assert (await client.get("/nowhere")).status_code == 401
+
+
+async def test_agents_speak_for_their_own_node_only(tmp_path: Path) -> None:
+    """A node's token opens its own routes and nothing else; no other token opens those."""
+    async with service_at(tmp_path) as (it, client):
+        agent = bearer(it.secrets.agent_token("n1"))
+        for method, path in every_route(it):
+            if "/agents/" in path:
+                other = path.replace("/n1/", "/n2/")
+                for headers in (bearer(it.secrets.operator_token()), bearer(it.secrets.user_token("ada"))):
+                    assert (await client.request(method, path, headers=headers)).status_code == 403
+                assert (await client.request(method, other, headers=agent)).status_code == 401
+            elif not path.endswith("/healthz"):
+                assert (await client.request(method, path, headers=agent)).status_code == 401
+        empty = {"boot": "b", "reports": []}
+        answer = await client.post(f"{API}/agents/n1/reports", json=empty, headers=agent)
+        assert (answer.status_code, answer.json()["error"]) == (409, "HelloFirst")
+
+
+async def test_users_see_and_change_only_what_is_theirs(tmp_path: Path) -> None:
+    """Whoever asks for somebody else's workload gets a refusal, and of the listing no private part."""
+    async with service_at(tmp_path) as (it, client):
+        ada, bo, olga = (bearer(it.secrets.user_token(user)) for user in ("ada", "bo", "olga"))
+        body = {
+            "id": "w1",
+            "gpus": 1,
+            "min_runtime_s": 60,
+            "name": "secret plan",
+            "launch": LAUNCH,
+            "notebook": "/home/p.ipynb",
+        }
+        created = await client.post(f"{API}/workloads", json=body, headers=ada)
+        assert created.status_code == 201, created.text
+        assert (created.json()["user"], created.json()["allocation"]) == ("ada", "a")
+        for verb in ("park", "resume", "restart", "checkpoint", "restore", "interrupt"):
+            answer = await client.post(f"{API}/workloads/w1/{verb}", headers=bo)
+            assert (answer.status_code, answer.json()["error"]) == (403, "Forbidden"), verb
+        for path in ("connection", "outputs", "checkpoints"):
+            assert (await client.get(f"{API}/workloads/w1/{path}", headers=bo)).status_code == 403
+        assert (await client.delete(f"{API}/workloads/w1", headers=bo)).status_code == 403
+        for path in ("/workloads", "/workloads/w1", "/queue", "/timeline"):
+            text = (await client.get(f"{API}{path}", headers=bo)).text
+            assert "secret plan" not in text
+            assert "p.ipynb" not in text
+        assert (await client.get(f"{API}/workloads/w1", headers=ada)).json()["name"] == "secret plan"
+        # Taken is taken, whoever asks.
+        assert (await client.post(f"{API}/workloads", json=body, headers=bo)).status_code == 403
+        again = await client.post(f"{API}/workloads", json=body, headers=ada)
+        assert (again.status_code, again.json()["id"]) == (200, "w1")
+        # For others only operators may submit, and only where those are members.
+        other = body | {"id": "w2", "user": "ada"}
+        assert (await client.post(f"{API}/workloads", json=other, headers=bo)).status_code == 403
+        assert (await client.post(f"{API}/workloads", json=other, headers=olga)).status_code == 201
+        wrong = body | {"id": "w3", "allocation": "a"}
+        refused = await client.post(f"{API}/workloads", json=wrong, headers=bo)
+        assert (refused.status_code, refused.json()["error"]) == (403, "NotAMember")
+        for method, path in (("PUT", "/budgets"), ("POST", "/nodes/n1/cordon"), ("POST", "/nodes/n1/uncordon")):
+            assert (await client.request(method, f"{API}{path}", headers=bo)).status_code == 403
+        assert (await client.get(f"{API}/events?holder=1", headers=bo)).status_code == 403
+        assert (await client.post(f"{API}/workloads/w1/park", headers=olga)).status_code == 202
+
+
+async def test_what_is_too_large_or_too_deep_is_refused(tmp_path: Path) -> None:
+    """Memory and stack are not for whoever has a token to spend."""
+    async with service_at(tmp_path) as (_, client):
+        big = b'{"launch": "' + b"x" * MAX_BODY_BYTES + b'"}'
+        answer = await client.post(f"{API}/workloads", content=big)
+        assert (answer.status_code, answer.json()["error"]) == (413, "TooLarge")
+
+        async def chunks() -> Any:
+            for _ in range(20):
+                yield b"x" * 100_000
+
+        answer = await client.post(f"{API}/workloads", content=chunks())
+        assert (answer.status_code, answer.json()["error"]) == (413, "TooLarge")
+        for path in ("/workloads", "/budgets"):
+            deep = b'{"launch": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+            method = "POST" if path == "/workloads" else "PUT"
+            headers = {"Content-Type": "application/json"}
+            answer = await client.request(method, f"{API}{path}", content=deep, headers=headers)
+            assert answer.status_code in (400, 422), answer.text
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_malformed_submissions_name_the_field(tmp_path: Path) -> None:
+    """Nothing is guessed, converted or ignored."""
+    good: dict[str, Any] = {"id": "ok", "gpus": 1, "min_runtime_s": 60, "launch": LAUNCH}
+    bad: list[tuple[dict[str, Any], int, str]] = [
+        ({"launch": None}, 422, "launch"),
+        ({"launch": {**LAUNCH, "argv": []}}, 422, "launch.argv"),
+        ({"launch": {**LAUNCH, "argv": "rm"}}, 422, "launch.argv"),
+        ({"launch": {**LAUNCH, "shell": True}}, 422, "launch.shell"),
+        ({"launch": {**LAUNCH, "type": "magic"}}, 422, "launch.type"),
+        ({"launch": {**LAUNCH, "env": {"A": 1}}}, 422, "launch.env.A"),
+        ({"gpus": -1}, 422, "gpus"),
+        ({"gpus": "1"}, 422, "gpus"),
+        ({"gpus": 1.5}, 422, "gpus"),
+        ({"gpus": True}, 422, "gpus"),
+        ({"nodes": 0}, 422, "nodes"),
+        ({"min_runtime_s": -1}, 422, "min_runtime_s"),
+        ({"min_runtime_s": "8h"}, 422, "min_runtime_s"),
+        ({"min_runtime_s": 86_400.0}, 422, "max_min_runtime is 28800 s"),
+        ({"gpu": 1}, 422, "gpu"),
+        ({"id": "../../etc/passwd"}, 422, "id"),
+        ({"id": "a/b"}, 422, "id"),
+        ({"id": ".hidden"}, 422, "id"),
+        ({"id": "x" * 129}, 422, "id"),
+        ({"id": "new\nline"}, 422, "id"),
+        ({"user": "../x"}, 422, "user"),
+        ({"kind": "cron"}, 422, "kind"),
+        ({"name": "a\x00b"}, 422, "name"),
+        ({"profile": "1gpus"}, 422, "did you mean '1gpu'"),
+        ({"allocation": "c"}, 422, "choose one of: a, b"),
+        ({"gpus": 64}, 422, "largest that fits"),
+    ]
+    async with service_at(tmp_path) as (it, client):
+        for change, status, word in bad:
+            answer = await client.post(f"{API}/workloads", json=good | {"user": "ada"} | change)
+            assert answer.status_code == status, (change, answer.text)
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert word in answer.json()["detail"], (change, answer.text)
+        for text in (b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"min_runtime_s": NaN}'):
+            headers = {"Content-Type": "application/json"}
+            assert (await client.post(f"{API}/workloads", content=text, headers=headers)).status_code in (400, 422)
+        assert await it.runtime.views() == []
+
+
+async def test_bad_ids_in_paths(tmp_path: Path) -> None:
+    """A name from a path becomes a folder: it must be one."""
+    async with service_at(tmp_path) as (_, client):
+        for name in ("..%2F..%2Fetc", "%2e%2e", ".x", "a%00b", "x" * 200):
+            for path in ("", "/why", "/outputs", "/checkpoints", "/connection"):
+                answer = await client.get(f"{API}/workloads/{name}{path}")
+                assert answer.status_code in (404, 422), (name, path, answer.text)
+        assert (await client.get(f"{API}/workloads/unknown")).json()["error"] == "UnknownWorkload"
+        assert (await client.post(f"{API}/nodes/unknown/cordon")).json()["error"] == "UnknownNode"
+
+
+async def test_foreign_names_and_pages_stay_out(tmp_path: Path) -> None:
+    """DNS rebinding: a page of somebody else's, resolved to loopback, cannot even ask. And no CORS header ever."""
+    async with service_at(tmp_path) as (_, client):
+        for host in ("evil.example", "127.0.0.1.evil.example:80", "", "localhost.evil.example"):
+            assert (await client.get("/healthz", headers={"Host": host})).status_code == 421
+        for host in ("localhost", "127.0.0.1:8888", "[::1]:8888", "LOCALHOST:1"):
+            assert (await client.get("/healthz", headers={"Host": host})).status_code == 200
+        answer = await client.options(
+            f"{API}/workloads", headers={"Origin": "http://x.example", "Access-Control-Request-Method": "POST"}
+        )
+        assert answer.status_code == 405
+        answer = await client.get(f"{API}/status", headers={"Origin": "http://x.example"})
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_answers_are_what_the_client_reads(tmp_path: Path) -> None:
+    """The client's own readers take every answer; figures are in the units that their names say."""
+    async with service_at(tmp_path) as (_, client):
+        for name, allocation in (("w1", "a"), ("w2", "a"), ("w3", "b")):
+            body = {
+                "id": name,
+                "gpus": 1,
+                "min_runtime_s": 60,
+                "user": "ada",
+                "allocation": allocation,
+                "launch": LAUNCH,
+            }
+            created = read(Workload, (await client.post(f"{API}/workloads", json=body)).json())
+            assert (created.id, created.min_runtime_s, created.gpus) == (name, 60.0, 1)
+        queue = read(Queue, (await client.get(f"{API}/queue")).json())
+        assert [(w.id, w.position) for w in queue.workloads] == [("w3", 1)] or queue.workloads[0].position == 1
+        status = read(Status, (await client.get(f"{API}/status")).json())
+        assert (status.mode, status.gpus.total, status.gpus.free, status.counts) == (
+            "embedded",
+            2,
+            0,
+            {"starting": 2, "queued": 1},
+        )
+        budgets = read(Budgets, (await client.get(f"{API}/budgets")).json())
+        assert budgets.capacity_gpu_s == 2 * budgets.window_s == 2 * 7 * 86_400
+        assert [(one.path, one.entitlement, one.budget_gpu_s) for one in budgets.allocations] == [
+            ("a", 0.5, 7 * 86_400),
+            ("b", 0.5, 7 * 86_400),
+        ]
+        waiting = queue.workloads[0].id
+        why = read(Explanation, (await client.get(f"{API}/workloads/{waiting}/why")).json())
+        assert why.position == 1
+        assert why.queued == 1
+        assert {holder.workload for holder in why.holders} == {"w1", "w2", "w3"} - {waiting}
+        node = read(NodeView, (await client.post(f"{API}/nodes/n1/cordon")).json())
+        assert (node.state, node.gpus, node.free_gpus, len(node.workloads)) == ("cordoned", 2, 0, 2)
+        books = (await client.get(f"{API}/conservation")).json()
+        assert books["error_gpu_ms"] == 0
+        ended = read(Workload, (await client.delete(f"{API}/workloads/{waiting}")).json())
+        assert (ended.state, ended.outcome) == ("ended", "cancelled")
+        assert (await client.delete(f"{API}/workloads/{waiting}")).status_code == 200
+        assert (await client.get(f"{API}/workloads?state=ended")).json()["workloads"][0]["id"] == waiting
+        assert (await client.get(f"{API}/workloads?state=nonsense")).status_code == 400
+        openapi = (await client.get(f"{API}/openapi.json")).json()
+        assert f"{API}/workloads/{{workload}}/park" in openapi["paths"]
+
+
+async def test_budgets_are_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    """TOML and JSON; a refusal has the line; a tree that drops a live allocation is refused."""
+    async with service_at(tmp_path) as (it, client):
+        body = {"id": "w1", "gpus": 1, "min_runtime_s": 60, "user": "bo", "launch": LAUNCH}
+        assert (await client.post(f"{API}/workloads", json=body)).json()["allocation"] == "b"
+        before = (await client.get(f"{API}/budgets")).json()
+        bad = "[[allocation]]\npath = 'x'\nmembers = ['adda']\n"
+        answer = await client.put(f"{API}/budgets", content=bad, headers={"Content-Type": "application/toml"})
+        assert answer.status_code == 422
+        assert answer.json()["line"] == 3
+        assert "did you mean 'ada'" in answer.json()["detail"]
+        answer = await client.put(f"{API}/budgets", content="[[allocation]]\npath = 'x'\n")
+        assert "workload 'w1' still lives in it" in answer.json()["detail"]
+        assert (await client.get(f"{API}/budgets")).json() == before
+        good = {"allocation": [{"path": "b", "share": 3}, {"path": "c/d", "share": "1"}]}
+        answer = await client.put(f"{API}/budgets", json=good)
+        assert answer.status_code == 200, answer.text
+        assert [(one["path"], one["entitlement"]) for one in answer.json()["allocations"]] == [
+            ("b", 0.75),
+            ("c", 0.25),
+            ("c/d", 0.25),
+        ]
+        assert await it.journal.meta("budgets-file") is not None
+
+
+async def test_no_secret_is_ever_journalled_or_told(tmp_path: Path) -> None:
+    """Keys and tokens are derived, so the database and the timeline have none; a launch's variables are not told."""
+    async with service_at(tmp_path) as (it, client):
+        launch = LAUNCH | {"env": {"PATH": "/bin", "HF_HOME": "/private/place"}}
+        body = {"id": "w1", "gpus": 1, "min_runtime_s": 60, "user": "ada", "launch": launch}
+        await client.post(f"{API}/workloads", json=body)
+        connection = (await client.get(f"{API}/workloads/w1/connection")).json()
+        assert connection["key"] == it.secrets.kernel_key("w1")
+        timeline = (await client.get(f"{API}/timeline")).text
+        assert "/private/place" not in timeline
+        assert "connection_file" not in timeline
+        start = next(one for one in json.loads(timeline)["records"] if one["kind"] == "Start")
+        assert (start["type"], start["workload"], start["checkpoint"]) == ("action", "w1", None)
+        assert start["held"]["leases"] == [{"type": "Lease", "node": "n1", "gpus": 1}]
+        stored = await asyncio.to_thread(
+            lambda: b"".join(path.read_bytes() for path in tmp_path.glob("journal.sqlite*"))
+        )
+        for secret in (
+            it.secrets.kernel_key("w1"),
+            it.secrets.checkpoint_key("ada"),
+            it.secrets.operator_token(),
+            it.secrets.user_token("ada"),
+            it.secrets.agent_token("n1"),
+        ):
+            assert secret.encode() not in stored
+        assert (await it.runtime.view(WorkloadId("w1")))["state"] == "starting"
