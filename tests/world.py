@@ -50,6 +50,9 @@ class Delays:
     release: int = 400
 
 
+PROMPT = Delays()
+
+
 @dataclass(frozen=True)
 class Entry:
     """One step of the journal."""
@@ -63,7 +66,7 @@ class World:
     """The state, its nodes and their answers."""
 
     policy: Policy = SMALL
-    delays: Delays = Delays()
+    delays: Delays = PROMPT
     validate: bool = True
     journal: list[Entry] = field(default_factory=list)
     state: State = field(init=False)

@@ -1,0 +1,150 @@
+"""What people are told, in the situations in which they ask."""
+
+from __future__ import annotations
+
+from gpufair.core import events as ev
+from gpufair.core.model import Allocation, Kind, Node, Shape
+from gpufair.core.units import AllocationPath, NodeName, WorkloadId
+from tests.world import CAUSE, PROMPT, Delays, World
+
+HALVES = [Allocation(AllocationPath(path), "50") for path in ("a", "b")]
+V, P = WorkloadId("v"), WorkloadId("p")
+
+
+def cluster(*gpus: int, delays: Delays = PROMPT) -> World:
+    return World(delays=delays).set_up(HALVES, [Node(NodeName(f"n{i}"), count) for i, count in enumerate(gpus)])
+
+
+def waiting() -> World:
+    world = cluster(1)
+    world.submit("v", "a", min_runtime=5_000, user="ria", kind=Kind.SESSION)
+    world.advance(1_000)
+    world.submit("p", "b", min_runtime=2_000)
+    return world
+
+
+def test_who_waits_learns_who_holds_what_until_when_and_what_decided() -> None:
+    """The first question of everybody."""
+    told = waiting().state.explain(P)
+    assert told.position == 1
+    assert "v of ria (a) holds 1 on n0 protected until 1970-01-01 00:00:05Z" in told.sentence
+    assert "b (m 0.06667 with this start) is under-served against a (m 0.1667)" in told.sentence
+    assert told.level == ("b", "a")
+    assert told.mine is not None
+    assert told.theirs is not None
+    assert (told.mine.occupancy, told.mine.commitment) == (0, 2_000)
+    assert (told.theirs.occupancy, told.theirs.commitment) == (1_000, 4_000)
+    assert told.mine.budget == 30_000
+    (holder,) = told.holders
+    assert (holder.workload, holder.user, holder.gpus, holder.preemptible_now) == ("v", "ria", 1, False)
+
+
+def test_the_estimate_is_the_end_of_the_protection_plus_the_grace_and_comes_true() -> None:
+    """It is named an estimate, and does not bind."""
+    world = waiting()
+    told = world.state.explain(P)
+    assert told.estimate == 5_000 + 3_000
+    assert told.estimate_basis.startswith("an estimate: ")
+    assert not told.binding
+    world.advance(told.estimate - world.now)
+    assert world.where("p") == ("n0",)
+
+
+def test_the_estimate_sees_the_ranks_cross() -> None:
+    """Not under-served yet: it says when that will be, on the grid."""
+    world = cluster(1, delays=Delays(0, 0, 0))
+    world.submit("v", "a", min_runtime=1_000)
+    world.advance(2_000)
+    world.submit("p", "b", min_runtime=9_000)
+    told = world.state.explain(P)
+    assert "is not under-served" in told.sentence
+    # 9 s <= 0.98 × what a has had: after 9.19 s, so at the pass of 10 s; then a batch workload's grace.
+    assert told.estimate == 10_000 + 1_000
+    world.advance(8_000)
+    assert world.where("p") == ("n0",)
+
+
+def test_who_runs_learns_until_when_and_who_comes_next() -> None:
+    """So that nobody is surprised."""
+    told = waiting().state.explain(V)
+    assert "protected until 1970-01-01 00:00:05Z" in told.sentence
+    assert "p could preempt it from then on: b" in told.sentence
+    assert told.level == ("a", "b")
+
+
+def test_who_was_preempted_learns_for_whom_and_why() -> None:
+    """And that touching it brings it back."""
+    world = waiting()
+    world.advance(4_000)
+    leaving = world.state.explain(V).sentence
+    assert "told to leave for p" in leaving
+    assert "must have left by 1970-01-01 00:00:08Z" in leaving
+    assert "GPUs on n0 are kept for it" in world.state.explain(P).sentence
+    world.advance(1_000)
+    parked = world.state.explain(V).sentence
+    assert "Preempted for p while idle: parked" in parked
+    assert "Its GPUs went to p." in parked
+
+
+def test_fewer_gpus_that_would_start_are_named_and_true() -> None:
+    """The smallest change that helps."""
+    world = cluster(2)
+    world.submit("v", "a", gpus=1)
+    world.submit("p", "a", gpus=2)
+    change = world.state.explain(P).smallest_change
+    assert change is not None
+    assert change.shape == Shape(1)
+    assert change.sentence == "1 GPU instead of 2 GPUs would start now"
+
+
+def test_another_shape_with_as_many_gpus_comes_before_fewer() -> None:
+    """Four on one node do what two on each of two do."""
+    world = cluster(4, 2)
+    world.submit("v", "a", gpus=1, gpu_type="")
+    world.submit("p", "a", gpus=2, nodes=2)
+    change = world.state.explain(P).smallest_change
+    assert change is not None
+    assert change.shape == Shape(4, 1)
+
+
+def test_another_gpu_type_is_offered_first() -> None:
+    """Most code runs on any."""
+    world = World().set_up(HALVES, [Node(NodeName("n0"), 1, "t"), Node(NodeName("n1"), 1, "s")])
+    world.submit("v", "a", gpu_type="t")
+    world.submit("p", "b", gpu_type="t")
+    change = world.state.explain(P).smallest_change
+    assert change is not None
+    assert change.shape == Shape(1)
+
+
+def test_nothing_is_promised_where_nothing_helps() -> None:
+    """No idle GPU, no hint."""
+    assert waiting().state.explain(P).smallest_change is None
+
+
+def test_a_closed_cluster_is_named_as_the_reason() -> None:
+    """It is not a question of ranks then."""
+    world = cluster(1)
+    world.feed(ev.NodeCordoned(world.now, CAUSE, NodeName("n0")))
+    world.submit("p", "b")
+    told = world.state.explain(P)
+    assert "1 are cordoned or lost" in told.sentence
+    assert told.estimate is None
+
+
+def test_unallocated_work_is_told_that_it_waits_for_idle_gpus() -> None:
+    """And that everybody else goes first."""
+    world = cluster(1)
+    world.submit("v", "a")
+    world.submit("p", "b", min_runtime=0)
+    told = world.state.explain(P)
+    assert "starts only on GPUs that nobody else can use" in told.sentence
+    assert told.estimate is None
+    assert "unallocated work waits" in told.estimate_basis
+
+
+def test_an_ended_workload_says_how() -> None:
+    """In one sentence."""
+    world = waiting()
+    world.feed(ev.Cancelled(world.now, CAUSE, P))
+    assert world.state.explain(P).sentence == "Cancelled before it held any GPUs."
