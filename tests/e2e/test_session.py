@@ -23,7 +23,7 @@ CONFIG = """
 budgets = "budgets.toml"
 
 [service]
-linger = "1s"
+linger = "8s"
 
 [grace]
 session = "20s"
@@ -84,8 +84,8 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     try:
         with running_lab(home, environment=places) as lab:
             yield lab
-        # 30 s: the service lingers 1 s, then agents see that it is gone.
-        _, left = psutil.wait_procs(processes_of(home), timeout=30)
+        # 45 s: the service lingers for 8 s, then its agents see that it is gone and end after as long.
+        _, left = psutil.wait_procs(processes_of(home), timeout=45)
         assert left == [], "processes outlive the server"
     finally:
         for process in processes_of(home):
@@ -129,6 +129,7 @@ def test_a_preempted_notebook_says_so_and_its_cell_waits(lab: Lab, ui: Look) -> 
         expect(page.locator(ITEM)).to_have_text(re.compile("1 cell held"))
         if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
             PICTURE.parent.mkdir(parents=True, exist_ok=True)
+            page.wait_for_timeout(1_000)  # the notification slides in
             page.screenshot(path=PICTURE)
 
         lab.request("DELETE", f"api/sessions/{other['id']}")
