@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -278,13 +278,17 @@ def test_names_of_ipython_are_left_out_and_hidden_ones(tmp_path: Path) -> None:
     assert result.lost == ()
 
 
+def _generator() -> Iterator[int]:
+    yield 1
+
+
 def test_extras_come_back_with_their_identities_within_their_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old outputs are mostly the variables themselves; they must neither double the checkpoint nor outgrow it."""
     monkeypatch.setattr("gpufair.node.checkpoint.capture.EXTRA_BUDGET_BYTES", 50_000)
     frame = [b"x" * 60_000]
-    extras = [("Out:3", frame), ("Out:2", (i for i in ())), ("Out:1", b"y" * 40_000), ("Out:0", b"z" * 40_000)]
+    extras = [("Out:3", frame), ("Out:2", _generator()), ("Out:1", b"y" * 40_000), ("Out:0", b"z" * 40_000)]
     result = checkpoint.save({"f": frame}, directory=str(tmp_path), id="c", sequence=1, key=KEY, meta={}, extras=extras)
     assert result.lost == ()
     back: dict[str, Any] = {}

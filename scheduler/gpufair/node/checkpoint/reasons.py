@@ -10,6 +10,7 @@ from typing import NamedTuple
 MAX_REASON = 500
 _MAX_VISITED = 5_000  # a search for an explanation must not cost more than the checkpoint
 _MAX_DEPTH = 8
+_LEAVES = (str, bytes, int, float, type)
 
 
 class Cause(NamedTuple):
@@ -187,7 +188,7 @@ def _path_to(root: object, target: object) -> str:
         for step, child in _children(here):
             if child is target:
                 return path + step
-            if id(child) not in seen and depth < _MAX_DEPTH and not isinstance(child, str | bytes | int | float | type):
+            if id(child) not in seen and depth < _MAX_DEPTH and not issubclass(type(child), _LEAVES):
                 seen.add(id(child))
                 queue.append((child, path + step, depth + 1))
     return ""

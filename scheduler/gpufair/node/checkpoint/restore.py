@@ -19,6 +19,7 @@ from gpufair.node.checkpoint.manifest import STREAM, Manifest, Record, buffer_na
 from gpufair.node.checkpoint.opcodes import Use, memo_use
 from gpufair.node.checkpoint.pickler import NAMESPACE, PRELUDE
 from gpufair.node.checkpoint.reasons import explain_load
+from gpufair.node.checkpoint.salvage import Lost, salvage
 from gpufair.node.checkpoint.storage import Store, open_store
 
 
@@ -156,8 +157,8 @@ class _Buffers:
 
     def __next__(self) -> bytearray:
         digest = next(self._next)
-        self._uses[digest] -= 1
-        return self._data.pop(digest) if self._uses[digest] == 0 else bytearray(self._data[digest])
+        # Not the original where there are several uses: the first user may change it before the next one asks.
+        return self._data[digest] if self._uses[digest] == 1 else bytearray(self._data[digest])
 
 
 class _Unpickler(pickle.Unpickler):
@@ -174,8 +175,9 @@ class _Unpickler(pickle.Unpickler):
 class _Reader:
     """Iterates over the records that load; the others end up in ``lost`` with the reason.
 
-    All records share one memo, numbered in the order of writing. When one fails, its entries are filled with None to
-    keep the numbers right, and every later record that reads one of them is lost as well rather than wrong.
+    All records share one memo, numbered in the order of writing. When one fails, what is sound of it is salvaged, the
+    other entries are filled with None to keep the numbers right, and a later record that reads one of those is lost as
+    well rather than wrong.
     """
 
     def __init__(
@@ -188,7 +190,7 @@ class _Reader:
         self.lost: dict[str, str] = {}
         self._stream, self._records, self._namespace = stream, records, namespace
         self._skipped: dict[Record, str] = {}
-        self._poisoned: dict[int, str] = {}  # memo entry -> the variable that should have made it
+        self._missing: dict[int, str] = {}  # memo entry -> the variable that should have made it
         self._uses: dict[Record, Use] = {}  # filled only once something has failed
         self._buffers = _Buffers(buffers, Counter(digest for record in records for digest in record.buffers))
         self._source = _Source()
@@ -202,9 +204,9 @@ class _Reader:
 
     def __iter__(self) -> Iterator[tuple[Record, Any]]:
         for number, record in enumerate(self._records):
-            reason = self._skipped.get(record) or self._shares_with_lost(record)
+            reason = self._skipped.get(record) or self._needs_missing(record)
             if reason is None:
-                self._source.set(self._stream[record.offset : record.offset + record.size])
+                self._source.set(self._data(record))
                 self._buffers.expect(record.buffers)
                 try:
                     value = self._unpickler.load()
@@ -215,38 +217,42 @@ class _Reader:
                     continue
             if record.kind == "variable":
                 self.lost[record.name] = reason
-            # Entry 0 of the memo is the namespace.
-            place = 1 + sum(self._use(earlier).made for earlier in self._records[:number])
-            made = self._use(record).made
-            self._poisoned |= dict.fromkeys(range(place, place + made), record.name)
-            self._realign(place, made)
+            self._go_on_after(number, record)
 
-    def _shares_with_lost(self, record: Record) -> str | None:
-        if not self._poisoned:
+    def _needs_missing(self, record: Record) -> str | None:
+        if not self._missing:
             return None
-        source = next((self._poisoned[entry] for entry in self._use(record).read if entry in self._poisoned), None)
+        source = next((self._missing[entry] for entry in self._use(record).read if entry in self._missing), None)
         return None if source is None else f"shares an object with {source!r}, which could not be restored"
+
+    def _data(self, record: Record) -> memoryview:
+        return self._stream[record.offset : record.offset + record.size]
 
     def _use(self, record: Record) -> Use:
         if record not in self._uses:
-            self._uses[record] = memo_use(self._stream[record.offset : record.offset + record.size])
+            self._uses[record] = memo_use(self._data(record))
         return self._uses[record]
 
     def _fresh(self, known: dict[Any, Any]) -> _Unpickler:
         return _Unpickler(self._source, self._buffers, known)
 
-    def _realign(self, kept: int, filled: int) -> None:
-        """A new unpickler whose memo holds the first ``kept`` entries of the old one and ``filled`` times None.
+    def _go_on_after(self, number: int, record: Record) -> None:
+        """Replace the unpickler by one whose memo is as if ``record`` had been loaded, less what is not to be had.
 
-        New, because after a failure the old one still holds unread bytes; and filled by pickles of persistent ids,
-        because assigning a dict to ``memo`` of CPython's unpickler leaves it empty.
+        Replace, because after a failure it still holds unread bytes; and fill the new memo by a pickle of persistent
+        ids, because assigning a dict to ``memo`` of CPython's unpickler leaves it empty.
         """
-        memo = self._unpickler.memo.copy()
-        self._unpickler = self._fresh(
-            {**{str(entry): memo[entry] for entry in range(kept)}, NAMESPACE: self._namespace}
-        )
-        entries = b"".join(
-            b"\x8c" + bytes([len(str(entry))]) + str(entry).encode() + b"Q\x940" for entry in range(kept)
-        )
-        self._source.set(b"\x80\x05" + entries + b"N\x940" * filled + b"N.")
+        place = 1 + sum(self._use(earlier).made for earlier in self._records[:number])  # entry 0 is the namespace
+        before = self._unpickler.memo.copy()
+        memo = {n: Lost() if n in self._missing else before[n] for n in range(place)}
+        self._buffers.expect(record.buffers)
+        memo = salvage(self._data(record), self._buffers, {NAMESPACE: self._namespace}, memo)
+        for n, value in memo.items():
+            if type(value) is Lost:
+                self._missing.setdefault(n, record.name)
+        known = {str(n): None if type(value) is Lost else value for n, value in memo.items()}
+        self._unpickler = self._fresh(known | {NAMESPACE: self._namespace})
+        # PROTO 5, then for each entry SHORT_BINUNICODE its number, BINPERSID, MEMOIZE, POP, then NONE, STOP.
+        entries = (str(n).encode() for n in range(len(memo)))
+        self._source.set(b"\x80\x05" + b"".join(b"\x8c%c%bQ\x940" % (len(n), n) for n in entries) + b"N.")
         self._unpickler.load()
