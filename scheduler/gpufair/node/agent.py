@@ -41,7 +41,9 @@ from gpufair.wire import (
 )
 
 BACKOFF_S = (0.1, 2.0)
-GRACE_S = 120.0  # for workloads whose service is gone
+LINGER_CHECK_S = 1.0
+GRACE_S = 120.0
+STOP_PATIENCE_S = 30.0
 _log = logging.getLogger(__name__)
 
 
@@ -57,7 +59,8 @@ class AgentConfig:
     state_dir: Path
     token: str
     linger_s: float | None
-    grace_s: float = GRACE_S
+    grace_s: float = GRACE_S  # for workloads whose service is gone
+    stop_patience_s: float = STOP_PATIENCE_S  # until a supervisor that doesn't obey a stop is killed
 
     @classmethod
     def read(cls, path: Path) -> AgentConfig:
@@ -73,6 +76,7 @@ class AgentConfig:
                 str(data["token"]),
                 None if linger is None else float(linger),
                 float(data.get("grace_s", GRACE_S)),
+                float(data.get("stop_patience_s", STOP_PATIENCE_S)),
             )
         except (KeyError, TypeError, ValueError, GpufairError) as err:
             raise BadConfig(f"{path} is not a config of an agent: {type(err).__name__}: {err}") from err
@@ -87,7 +91,7 @@ class Agent:
         self._boot = secrets.token_hex(8)
         self._outbox = Outbox()
         self._live: dict[tuple[str, int], Supervised] = {}
-        self._contact = time.monotonic()
+        self._alone_since: float | None = time.monotonic()  # monotonic; None while a service answers
         self._names = 0
         write_json(folder / "agent.json", {"pid": os.getpid(), "boot": self._boot}, durable=False)
 
@@ -114,9 +118,8 @@ class Agent:
             await asyncio.get_running_loop().create_future()
             return
         while True:
-            left = self._contact + limit - time.monotonic()
-            if left > 0:
-                await asyncio.sleep(left)
+            await asyncio.sleep(min(limit, LINGER_CHECK_S))
+            if not self._alone_for(limit):
                 continue
             _log.warning("no service for %.0f s: everything is checkpointed and stopped", limit)
             deadline = time.time() + self._config.grace_s
@@ -126,12 +129,15 @@ class Agent:
                     "deadline_s": deadline,
                     "text": "No scheduler has been there for too long: this session is saved and stopped.",
                 }
-                item.tell(self._name(), "preempt", args)
+                self._tell(item, "preempt", args)
             tasks = [item.task for item in unfinished if item.task is not None]
             if tasks:
                 await asyncio.wait(tasks, timeout=self._config.grace_s + 30.0)
-            if time.monotonic() - self._contact >= limit:
+            if self._alone_for(limit):
                 return
+
+    def _alone_for(self, span_s: float) -> bool:
+        return self._alone_since is not None and time.monotonic() - self._alone_since >= span_s
 
     async def _talk(self) -> None:
         """Say hello, then take commands and send reports; begin anew whenever either fails."""
@@ -149,6 +155,8 @@ class Agent:
             finally:
                 for call in calls:
                     call.close()
+            if self._alone_since is None:
+                self._alone_since = time.monotonic()
             await asyncio.sleep(pause)
             pause = min(pause * 2, BACKOFF_S[1])
 
@@ -158,21 +166,20 @@ class Agent:
         running = set(self._outbox.workloads()) | set(self._live)
         hello = AgentHello(API_VERSION, self._boot, self._config.node, tuple(sorted(running)))
         answer = await calls.call("POST", "/hello", to_json(hello))
-        self._contact = time.monotonic()
+        self._alone_since = None
         expected = {(str(workload), int(incarnation)) for workload, incarnation in answer.get("expected", [])}
         for key, item in self._live.items():
             if item.finished:
                 continue
             if key not in expected:
                 _log.warning("%s is not expected here any more; stopping it", item.folder.name)
-                item.tell(self._name(), "stop", {})
+                self._tell(item, "stop", {})
         return int(answer.get("after", 0))
 
     async def _take_commands(self, calls: ServiceCalls, after: int) -> None:
         while True:
             path = f"/commands?after={after}&boot={self._boot}&wait_s={COMMAND_WAIT_S:g}"
             answer = await calls.call("GET", path, wait_s=COMMAND_WAIT_S)
-            self._contact = time.monotonic()
             for data in answer.get("commands", []):
                 command = from_json(Command, data)
                 if command.seq > after:
@@ -199,7 +206,6 @@ class Agent:
                 limit = 1
                 continue
             limit = 0
-            self._contact = time.monotonic()
             self._outbox.acknowledged(int(answer.get("acked", 0)))
 
     # ---------------------------------------------------------------- commands
@@ -212,7 +218,7 @@ class Agent:
                 self._start(command)
         elif item is not None:
             if not item.finished:
-                item.tell(self._name(), command.kind, command.args)
+                self._tell(item, command.kind, command.args)
         elif command.kind in {"stop", "preempt"}:
             # Nothing of it is here. That is what the service waits to hear.
             self._outbox.add(*key, "released", {"busy": False}, time.time())
@@ -274,9 +280,11 @@ class Agent:
 
         self._outbox.add(*item.key, report["kind"], report["body"], report["at_s"], acknowledged)
 
-    def _name(self) -> str:
+    def _tell(self, item: Supervised, kind: str, args: dict[str, Any]) -> None:
         self._names += 1
-        return f"{self._boot}:{self._names}"
+        item.tell(f"{self._boot}:{self._names}", kind, args)
+        if kind == "stop":
+            item.kill_after(self._config.stop_patience_s)
 
 
 class BadStart(GpufairError):

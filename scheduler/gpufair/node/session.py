@@ -148,7 +148,7 @@ class Session:
 
     def _report_activity(self) -> None:
         self._activity = None
-        if self._kernel.busy != self._reported_busy and not self._ended.is_set():
+        if self._kernel.busy != self._reported_busy and not self._stopping:
             self._activity_at = time.monotonic()
             self._reported_busy = self._kernel.busy
             self._reports.add("activity", {"busy": self._reported_busy})

@@ -9,10 +9,10 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,7 +29,6 @@ from gpufair.node.supervisor import LOCK_FILE, START_FILE, STATUS_FILE
 ACKNOWLEDGED_FILE = "acknowledged"
 _SECRET_FILES = (START_FILE, "kernel.json", "checkpoint.key", STATUS_FILE)
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
-STOP_PATIENCE_S = 30.0  # a supervisor that doesn't obey a stop for so long is killed
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +47,7 @@ class Supervised:
         self._popen: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._due: dict[str, bytes] = {}  # commands that the supervisor has not taken yet
-        self._kill_at: float | None = None
+        self._killer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -135,8 +134,11 @@ class Supervised:
         self._due[command] = data
         if self._writer is not None:
             self._writer.write(data)
-        if kind == "stop" and self._kill_at is None:
-            self._kill_at = time.monotonic() + STOP_PATIENCE_S
+
+    def kill_after(self, patience_s: float) -> None:
+        """It was told to stop: kill the supervisor itself if it hasn't by then."""
+        if self._killer is None:
+            self._killer = asyncio.get_running_loop().call_later(patience_s, self._kill_supervisor)
 
     def acknowledged(self, number: int) -> None:
         """The service has the reports up to this one durably."""
@@ -173,15 +175,7 @@ class Supervised:
             for data in self._due.values():
                 writer.write(data)
             self._writer = writer
-            while True:
-                try:
-                    text = await asyncio.wait_for(reader.readline(), 5.0)
-                except TimeoutError:
-                    if self._kill_at is not None and time.monotonic() > self._kill_at:
-                        self._kill_supervisor()
-                    continue
-                if not text:
-                    return
+            while text := await reader.readline():
                 message = json.loads(text)
                 if "report" in message:
                     self._pass_on(message["report"])
@@ -207,11 +201,11 @@ class Supervised:
     def _kill_supervisor(self) -> None:
         status = read_json(self.folder / STATUS_FILE) or {}
         pid = self._popen.pid if self._popen is not None else int(status.get("pid", 0))
-        _log.error("the supervisor of %s does not obey; killing it", self.folder.name)
-        # Its lock is held, so the id in its own file is its own.
-        if pid > 1 and self.running and identify(pid) is not None:
-            os.kill(pid, 9)
-        self._kill_at = None
+        # While its lock is held it lives, so the id in its own file is its own and nobody else's.
+        if not self.finished and pid > 1 and self.running:
+            _log.error("the supervisor of %s does not obey; killing it", self.folder.name)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     # ---------------------------------------------------------------- after the supervisor
 
@@ -243,6 +237,8 @@ class Supervised:
 
     def wipe(self) -> None:
         """Its last report is acknowledged: delete its secrets, keep its logs."""
+        if self._killer is not None:
+            self._killer.cancel()
         for name in _SECRET_FILES:
             with suppress(OSError):
                 (self.folder / name).unlink(missing_ok=True)

@@ -23,35 +23,35 @@ class FakeNvml:
         self.broken = False
         self.asked = 0
 
-    def nvmlInit(self) -> None:
+    def nvmlInit(self) -> None:  # noqa: N802
         if self.broken:
             raise NvmlError("driver not loaded")
         self.open += 1
 
-    def nvmlShutdown(self) -> None:
+    def nvmlShutdown(self) -> None:  # noqa: N802
         self.open -= 1
 
-    def nvmlDeviceGetCount(self) -> int:
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
         return len(self.running)
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
         return list(self.running)[index]
 
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
         if uuid not in self.running:
             raise NvmlError("not found")
         return uuid
 
-    def nvmlDeviceGetUUID(self, handle: str) -> bytes:
+    def nvmlDeviceGetUUID(self, handle: str) -> bytes:  # noqa: N802
         return handle.encode()
 
-    def nvmlDeviceGetName(self, handle: str) -> str:
+    def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
         return "NVIDIA X"
 
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802
         return SimpleNamespace(total=80 << 30)
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:  # noqa: N802
         self.asked += 1
         found = [SimpleNamespace(pid=pid) for pid in self.running[handle]]
         if self.asked == 3:

@@ -1,6 +1,7 @@
 """Reports leave in order and are forgotten only when the service has them."""
 
 import asyncio
+from functools import partial
 
 from gpufair.node.outbox import Outbox
 
@@ -9,7 +10,7 @@ async def test_reports_stay_until_acknowledged_and_in_order():
     box = Outbox()
     done: list[str] = []
     for n, kind in enumerate(["serving", "activity", "released"], 1):
-        box.add("w", 1, kind, {}, float(n), lambda kind=kind: done.append(kind))
+        box.add("w", 1, kind, {}, float(n), partial(done.append, kind))
     assert [(r["seq"], r["kind"]) for r in box.batch()] == [(1, "serving"), (2, "activity"), (3, "released")]
     assert [r["seq"] for r in box.batch(2)] == [1, 2]
     box.acknowledged(2)

@@ -4,7 +4,6 @@ import errno
 import json
 import os
 
-from gpufair.node import recorder as module
 from gpufair.node.record import executions
 from gpufair.node.recorder import RecordFile
 
@@ -44,7 +43,7 @@ def test_a_message_spoiled_by_a_full_disk_spoils_no_other(tmp_path, monkeypatch)
             case _:
                 raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module.os, "write", limited)
+    monkeypatch.setattr(os, "write", limited)
     for text in "abcd":
         file.append(body("stream", name="stdout", text=text))
     monkeypatch.undo()

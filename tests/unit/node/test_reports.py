@@ -5,7 +5,6 @@ import os
 
 import pytest
 
-from gpufair.node import reports as module
 from gpufair.node.reports import FILE, ReportLog, read
 
 
@@ -52,7 +51,7 @@ def test_a_full_disk_delays_reports_and_loses_none(tmp_path, log, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(fd, data)
 
-    monkeypatch.setattr(module.os, "write", limited)
+    monkeypatch.setattr(os, "write", limited)
     log.add("checkpoint_failed", {"reason": "disk full"})
     log.add("activity", {"busy": False})
     assert read(tmp_path) == []
