@@ -134,7 +134,7 @@ class Notebook:
             raise DemoFailed(f"opening {path} with kernel {kernel_name} failed: {begun.text[:1500]}")
         self.kernel_id = begun.json()["kernel"]["id"]
         url = server.url.replace("http", "ws", 1) + f"/api/kernels/{self.kernel_id}/channels?session_id={self._session}"
-        self._socket = await websocket_connect(HTTPRequest(url, headers=server.headers), connect_timeout=30)
+        self._socket = await websocket_connect(HTTPRequest(url, headers=server.headers, connect_timeout=30.0))
         self._reader = asyncio.create_task(self._read())
         return self
 
