@@ -51,7 +51,7 @@ def run(as_json: bool = False, html: Path | None = None) -> int:
         marks = history.marks(report.records, report.names)
         page = html or Path("demo-output") / "timeline.html"
         page.parent.mkdir(parents=True, exist_ok=True)
-        facts = {name.replace("_", " "): f"{value:g}" for name, value in report.figures.items()}
+        facts = {name.replace("_", " "): f"{value:,}" for name, value in report.figures.items()}
         page.write_text(
             as_html("A session moves", history.spans(report.names, report.teams, until_ms), marks, facts), encoding="utf-8"
         )

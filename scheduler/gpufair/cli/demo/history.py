@@ -84,7 +84,8 @@ class History:
             notice = min(stay.noticed_ms or end, end)
             up = min(stay.started_ms or notice, notice)
             first = "restoring" if stay.restored else "starting"
-            edges = [(first, stay.granted_ms, up), ("running", up, notice), ("checkpointing", notice, end)]
+            last = "stopping" if stay.preempted_ms is None else "checkpointing"
+            edges = [(first, stay.granted_ms, up), ("running", up, notice), (last, notice, end)]
             for node, _ in stay.leases:
                 for phase, begin, finish in edges:
                     if finish > begin:
