@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from gpufair.client import Client, Refused, Synced, Workload, WorkloadEvent, ensure_service
+from gpufair.client import Client, Disconnected, Refused, Resync, Synced, Workload, WorkloadEvent, ensure_service
 from gpufair.client.embedded import StartFailed
 from gpufair.client.endpoint import from_folder
 
@@ -187,7 +187,7 @@ def test_an_operators_day(served: Place) -> None:
         check_nodes(served)
 
         # What a batch workload cannot do is refused in the service's words.
-        refused = served.gpufair("sessions", "resume", "train", code=1)
+        refused = served.gpufair("sessions", "checkpoint", "train", code=1)
         assert refused.stderr.startswith("gpufair: ")
         assert served.json("sessions", "stop", "train")["id"] == first.id
         until("sweep to run", lambda: client.workload(second.id).state == "running")
@@ -238,11 +238,12 @@ def test_the_event_stream_of_the_real_service(served: Place) -> None:
     """A listing, its end, then changes: the order that Jupyter relies on."""
     with Client(state_dir=served.state) as client, Client(state_dir=served.state) as listener:
         events = listener.events(holder=True)
-        synced = next(event for event in events if isinstance(event, Synced))
-        assert synced.live == frozenset()
+        assert isinstance(next(events), Resync)
+        assert next(events) == Synced(frozenset())
         made = sleeper(client, "train", "ria", "language/digits")
         states: list[str] = []
         for event in events:
+            assert not isinstance(event, Disconnected), event.reason
             if isinstance(event, WorkloadEvent) and event.workload.id == made.id:
                 states.append(event.workload.state)
                 if event.workload.state == "running":
@@ -292,7 +293,7 @@ def test_a_bad_configuration_reaches_whoever_starts_a_service(place: Place) -> N
     bad.write_text(CONFIG.replace("gpus = 1\ngpu_type", "gpus = -1\ngpu_type"))
     with pytest.raises(StartFailed, match=r"gpufair.toml, line 10: gpus = -1"):
         ensure_service(config=bad, state_dir=place.state, wait_s=WAIT_S)
-    refused = place.gpufair("serve", "--config", str(bad), code=1).stderr
+    refused = place.gpufair("serve", "--config", str(bad), code=2).stderr
     assert refused.count("\n") == 1
     assert "line 10" in refused
     with pytest.raises(Exception, match="none is running"):

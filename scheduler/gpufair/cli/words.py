@@ -137,6 +137,8 @@ def what(workload: Workload) -> str:
         more = ordinal(workload.position)
     elif workload.state == "running":
         more = "kernel died" if workload.kernel_died else "busy" if workload.busy else "idle"
+        if workload.kind != "session":  # a batch workload is not idle because no cell runs
+            more = ""
     elif workload.state == "ended" and workload.outcome:
         more = workload.outcome
     elif workload.progress is not None and workload.state in {"checkpointing", "restoring"}:

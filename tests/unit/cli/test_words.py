@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import doctest
 import time
+from dataclasses import replace
 
 import pytest
 
 from gpufair.cli import words
+from gpufair.client import Workload
 
 
 @pytest.fixture(autouse=True)
@@ -58,4 +60,7 @@ def test_other_figures() -> None:
     assert (words.plural(1, "GPU"), words.plural(0, "GPU")) == ("1 GPU", "0 GPUs")
     assert words.size(3e15) == "3000.0 TB"
     assert words.metric(1.0) == "1.000"
+    batch = Workload(id="b", state="running", kind="batch")
+    assert (words.what(batch), words.what(replace(batch, kind="session"))) == ("running", "running, idle")
+    assert words.what(Workload(id="b", state="running", kernel_died=True)) == "running, kernel died"
     assert words.clean("a\x1b[0m\x00b\u202ec", 5) == "a [0…"
