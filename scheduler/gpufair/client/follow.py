@@ -63,6 +63,7 @@ class Follower:
         self._failures = 0
         self._parser = SseParser()
         self._listing: set[str] | None = None
+        self._refused_by: Endpoint | None = None
 
     def opened(self) -> list[Event]:
         """The stream answered 200."""
@@ -84,10 +85,9 @@ class Follower:
         """The stream ended (``err`` None) or broke.
 
         Raises:
-            Refused: The service said no, and looking again cannot change that.
+            Refused: The service said no, and asking again cannot change that.
         """
-        # A 401 from a service found in a folder may only mean that it was restarted with another token.
-        if isinstance(err, Refused) and not self._where.may_move:
+        if isinstance(err, Refused) and not self._may_change(err, endpoint):
             raise err
         self._where.lost()
         self._failures += 1
@@ -99,6 +99,14 @@ class Follower:
         else:
             reason = f"the event stream of {endpoint.url if endpoint else 'the service'} broke ({str(err) or type(err).__name__})"
         return Disconnected(reason, pause)
+
+    def _may_change(self, err: Refused, endpoint: Endpoint | None) -> bool:
+        """Whether looking again could turn this refusal around."""
+        if err.status == 429:
+            return True
+        # A 401 from a service found in a folder may only mean that it was restarted with another token: look once more.
+        again, self._refused_by = endpoint == self._refused_by, endpoint
+        return err.status == 401 and self._where.may_move and not again
 
     def _relist(self) -> list[Event]:
         self._listing = set()

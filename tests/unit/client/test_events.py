@@ -19,6 +19,7 @@ from gpufair.client import (
     Disconnected,
     Endpoint,
     Event,
+    Refused,
     Resync,
     Synced,
     Unauthorized,
@@ -26,7 +27,7 @@ from gpufair.client import (
 )
 from gpufair.client import follow as follow_module
 from gpufair.client.exchange import Source
-from tests.unit.client.fake_service import FakeService, Reply, workload
+from tests.unit.client.fake_service import FakeService, Reply, problem, workload
 
 EVENTS = "GET /api/v1/events"
 Watch = Callable[..., list[Event]]
@@ -173,6 +174,30 @@ def test_a_refused_token_is_an_error(fake: FakeService, watch: Watch) -> None:
     """Trying for ever would hide it: a fixed address keeps its token."""
     with pytest.raises(Unauthorized, match="opens nothing"):
         watch(1, endpoint=Endpoint(fake.url, "wrong"))
+
+
+def test_a_refused_request_is_an_error(tmp_path: Path, fake: FakeService, watch: Watch) -> None:
+    """However the service was found: a 403 or 422 stays one, and a stale token is looked up once, not for ever."""
+    fake.announce(tmp_path)
+    fake.routes[EVENTS] = problem(422, "InvalidRequest", "holder: no")
+    with pytest.raises(Refused, match="holder: no"):
+        watch(1, state_dir=tmp_path)
+    assert len(fake.calls(EVENTS)) == 1
+    fake.token = "changed, and service.json does not say so"
+    with pytest.raises(Unauthorized):
+        watch(2, state_dir=tmp_path)
+    assert len(fake.calls(EVENTS)) == 3
+
+
+def test_a_new_token_is_looked_up(tmp_path: Path, fake: FakeService, watch: Watch) -> None:
+    """A restarted service has another one; its old one opens nothing."""
+    fake.announce(tmp_path)
+    fake.token = "new"
+    fake.routes[EVENTS] = stream(message("synced", {}), hang_up=fake.ending)
+    seen = watch(
+        3, lambda event: fake.announce(tmp_path) if isinstance(event, Disconnected) else None, state_dir=tmp_path
+    )
+    assert short(seen) == ["Disconnected", "Resync", "synced "]
 
 
 def test_nonsense_is_left_out(fake: FakeService, watch: Watch, caplog: pytest.LogCaptureFixture) -> None:
