@@ -75,7 +75,6 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    pytest.importorskip("jupyter_gpufair.app", reason="there is no server extension")
     (tmp_path / "gpufair.toml").write_text(CONFIG, encoding="utf-8")
     (tmp_path / "budgets.toml").write_text(BUDGETS, encoding="utf-8")
     home = tmp_path / "home"
