@@ -6,7 +6,7 @@ any one part of the package costs only that part.
 
 from __future__ import annotations
 
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any
 
 # Public name -> module that defines it. Only what a notebook's author calls belongs here.
@@ -15,6 +15,8 @@ _PUBLIC: dict[str, str] = {}
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib import metadata  # noqa: PLC0415  # 40 ms, which each start of a kernel would pay
+
         return metadata.version("jupyter-gpufair")
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import socket
 import subprocess
 import sys
@@ -111,11 +110,10 @@ def free_ports(count: int) -> list[int]:
         upper = 32_768
     if upper - _PORTS_FROM < 1_000:
         upper = 65_535
-    chooser = random.SystemRandom()
     held: dict[int, socket.socket] = {}
     try:
         while len(held) < count:
-            port = chooser.randrange(_PORTS_FROM, upper)
+            port = _PORTS_FROM + int.from_bytes(os.urandom(4), "little") % (upper - _PORTS_FROM)
             probe = socket.socket()
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

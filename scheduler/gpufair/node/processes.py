@@ -13,24 +13,22 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 TAG = "GPUFAIR_TAG"  # environment variable: random per start of a workload
 _PR_SET_PDEATHSIG = 1
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class Proc:
+class Proc(NamedTuple):
     """A process: ``started`` (clock ticks since boot) tells apart two holders of one id."""
 
     pid: int
     started: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Stat:
+class _Stat(NamedTuple):
     state: str
     session: int
     started: int

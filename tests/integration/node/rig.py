@@ -101,9 +101,8 @@ class Rig:
         key = str(connection["shell_port"])
         if key not in self._clients:
             client = BlockingKernelClient()
-            client.load_connection_info(
-                {**connection, "key": KEY, "transport": "tcp", "signature_scheme": "hmac-sha256"}
-            )
+            info: Any = {"key": KEY, "transport": "tcp", "signature_scheme": "hmac-sha256"}
+            client.load_connection_info(info | connection)
             client.start_channels(hb=False)  # a kernel that boots slowly on a shared machine is not dead
             self._clients[key] = client
             client.wait_for_ready(timeout=30)
