@@ -234,6 +234,31 @@ def check_nodes(served: Place) -> None:
     assert "node-a" in served.gpufair("nodes", "cordon", "node-x", code=4).stderr
 
 
+def test_a_session_is_saved_parked_and_resumed(served: Place) -> None:
+    """``--wait`` returns when it really happened, with a real kernel."""
+    argv = [sys.executable, "-m", "jupyter_gpufair.kernel", "-f", "{connection_file}"]
+    with Client(state_dir=served.state) as client:
+        launch = {"type": "kernel", "argv": argv, "cwd": str(served.folder)}
+        made = client.submit(
+            launch, id="kernel-0001", profile="small", user="ria", notebook=str(served.folder / "digits.ipynb")
+        )
+        until("the kernel", lambda: client.workload(made.id).serving)
+        saved = served.gpufair("sessions", "checkpoint", "digits.ipynb", "--wait").stdout
+        assert saved.startswith("digits.ipynb (kernel-0) is saved: ")
+        assert len(client.checkpoints(made.id)) == 1
+        parked = served.json("sessions", "park", "kern", "--wait")
+        assert (parked["state"], parked["leases"], parked["id"]) == ("parked", [], made.id)
+        assert "parked" in served.gpufair("sessions", "list", "--state", "parked").stdout
+        resumed = served.gpufair("sessions", "resume", "kern", "--wait")
+        assert resumed.stdout == "digits.ipynb (kernel-0) is running, idle\n"
+        assert "digits.ipynb: " in resumed.stderr
+        back = client.workload(made.id)
+        assert (back.starts, back.incarnation, back.restore_offered) == (2, 2, False)
+        assert client.connection(made.id).key
+        served.gpufair("sessions", "stop", "kern")
+        until("its end", lambda: not client.workload(made.id).live)
+
+
 def test_the_event_stream_of_the_real_service(served: Place) -> None:
     """A listing, its end, then changes: the order that Jupyter relies on."""
     with Client(state_dir=served.state) as client, Client(state_dir=served.state) as listener:
