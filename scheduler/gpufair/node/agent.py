@@ -42,6 +42,7 @@ from gpufair.wire import (
 
 BACKOFF_S = (0.1, 2.0)
 LINGER_CHECK_S = 1.0
+LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05
 GRACE_S = 120.0
 STOP_PATIENCE_S = 30.0
 _log = logging.getLogger(__name__)
@@ -317,7 +318,11 @@ def main(argv: list[str] | None = None) -> int:
     folder = path.absolute().parent
     with suppress(PermissionError):  # we lead a session already
         os.setsid()
-    lock = try_lock(folder / "agent.lock")
+    # Whoever looks whether an agent lives holds the lock for a moment.
+    for _ in range(LOCK_TRIES):
+        if (lock := try_lock(folder / "agent.lock")) is not None:
+            break
+        time.sleep(LOCK_PAUSE_S)
     if lock is None:
         _log.error("another agent runs for node %s; it goes on and this one ends", config.node.name)
         return 3

@@ -102,6 +102,7 @@ class Supervised:
                 self._popen = subprocess.Popen(
                     [
                         sys.executable,
+                        "-P",  # a file in the agent's folder must not be taken for a module
                         "-c",  # -m would import runpy, which takes as long as all the rest
                         "from gpufair.node.supervisor import main; main()",
                         str(self.folder),
