@@ -24,6 +24,7 @@ from gpufair.wire import API_VERSION, COMMAND_WAIT_S, AgentHello, Command, NodeI
 
 # After a hello an agent sends what it could not deliver before. What it neither runs nor reports by then is gone.
 SETTLE_S = 5.0
+TERMINAL = frozenset({"released", "exited", "start_failed"})
 
 Key = tuple[WorkloadId, int]  # workload, incarnation
 
@@ -60,8 +61,8 @@ class AgentHub:
     async def start(self) -> None:
         """Tell the core which nodes there are, and begin to watch for silence.
 
-        A configured node counts as there at once, so that nobody who submits in the first second is told that
-        nothing fits; if its agent stays silent, it is lost like any other.
+        A new node counts as there at once, so that nobody who asks in the first second finds nothing; if its agent
+        stays silent, it is lost like any other.
         """
         await self._runtime.do(self._join_configured)
         now = self._runtime.now()
@@ -154,19 +155,30 @@ class AgentHub:
     def _join_configured(self, turn: Turn) -> None:
         known = {view.node.name: view for view in turn.state.nodes()}
         for name, inventory in self._expected.items():
-            node = _node(inventory)
-            view = known.get(node.name)
-            if view is None or view.lost or view.node != node:
-                try:
-                    turn.handle(ev.NodeJoined(turn.now, turn.cause(), node))
-                except InvalidSpec as err:
-                    # Its configuration shrank while workloads run on it: they lose it, then it comes anew.
-                    _log.warning("node %s: %s", name, err)
-                    turn.handle(ev.NodeLost(turn.now, turn.cause(), node.name))
-                    turn.handle(ev.NodeJoined(turn.now, turn.cause(), node))
-        for name, view in known.items():
-            if name not in self._expected and not view.lost:
-                turn.handle(ev.NodeLost(turn.now, turn.cause(), name))
+            view = known.get(NodeName(name))
+            # One that is lost is there again when its agent has said what still runs on it.
+            if view is None or (not view.lost and view.node != _node(inventory)):
+                self._join(turn, inventory)
+        for node, view in known.items():
+            if node not in self._expected and not view.lost:
+                turn.handle(ev.NodeLost(turn.now, turn.cause(), node))
+
+    def _join(self, turn: Turn, inventory: NodeInventory) -> None:
+        node = _node(inventory)
+        try:
+            turn.handle(ev.NodeJoined(turn.now, turn.cause(), node))
+        except InvalidSpec as err:
+            # Its configuration shrank while workloads run on it: they lose it, and its agent ends them.
+            _log.warning("node %s: %s", node.name, err)
+            turn.handle(ev.NodeLost(turn.now, turn.cause(), node.name))
+
+    def _rejoin(self, turn: Turn, node: str) -> None:
+        """A lost node is there again, once nothing runs on it that should not."""
+        inventory = self._expected.get(node)
+        if inventory is None or self._dispatcher.channel(node).strays:
+            return
+        if any(view.node.name == node and view.lost for view in turn.state.nodes()):
+            self._join(turn, inventory)
 
     def _greet(self, turn: Turn, node: str, boot: str, running: set[Key]) -> tuple[int, set[Key]]:
         """Begin a boot: where to poll from, and which workloads hold GPUs on ``node``. A lost node is there again."""
@@ -174,12 +186,12 @@ class AgentHub:
         held = _held_on(turn.state, node) if inventory is not None else []
         # The line is begun anew in the very turn that looks at the state: what is decided before is repeated here,
         # what is decided later is added after it, and what is decided in this turn is left out the second time.
-        after = self._dispatcher.channel(node).hello(boot)
+        wanted = {(workload.id, workload.incarnation) for workload in held}
+        after = self._dispatcher.channel(node).hello(boot, running - wanted)
         for workload in held:
             self._repeat(turn, workload, node, (workload.id, workload.incarnation) in running)
-        if inventory is not None and any(view.node.name == node and view.lost for view in turn.state.nodes()):
-            turn.handle(ev.NodeJoined(turn.now, turn.cause(), _node(inventory)))
-        return after, {(workload.id, workload.incarnation) for workload in held}
+        self._rejoin(turn, node)
+        return after, wanted
 
     def _repeat(self, turn: Turn, workload: Workload, node: str, runs: bool) -> None:
         self._dispatcher.due(workload, node, runs)
@@ -197,6 +209,9 @@ class AgentHub:
                 _log.warning("a report of node %s about %s is left out: %s", node, report.workload[:80], err)
             except GpufairError as err:
                 _log.warning("a report of node %s about %s was refused: %s", node, report.workload[:80], err)
+            if report.kind in TERMINAL:
+                self._dispatcher.channel(node).ended(report.workload, report.incarnation)
+        self._rejoin(turn, node)
 
     # -- watching -------------------------------------------------------------------------------------------------
 

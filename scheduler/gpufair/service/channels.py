@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,7 @@ class Channel:
     acked: int = 0  # last report of this boot that is durable
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     once: set[tuple[str, int, str]] = field(default_factory=set)
+    strays: set[tuple[str, int]] = field(default_factory=set)  # run there, should not, and are being killed
 
     def send(self, kind: str, workload: str, incarnation: int, args: dict[str, Any] | None = None) -> None:
         """Add a command to the line. What was sent since the last hello and needs sending only once is left out."""
@@ -46,14 +48,31 @@ class Channel:
         self.line.append(Command(self.seq, kind, workload, incarnation, args or {}))
         self.arrived.set()
 
-    def hello(self, boot: str) -> int:
+    def hello(self, boot: str, strays: Iterable[tuple[str, int]] = ()) -> int:
         """A boot begins: forget what the former one was told. Returns the number to poll from."""
         self.boot = boot
+        self.strays = set(strays)
         self.acked = 0
         self.line.clear()
         self.once.clear()
         self.arrived.set()  # a poll of a former boot ends now
         return self.seq
+
+    def ended(self, workload: str, incarnation: int) -> None:
+        """Something ended there."""
+        if (workload, incarnation) in self.strays:
+            self.strays.discard((workload, incarnation))
+            self.arrived.set()
+
+    def _ready(self, after: int) -> list[Command]:
+        """What may be done now. While strays hold GPUs a start would find too few: it waits, and what follows it."""
+        ready: list[Command] = []
+        for command in self.line:
+            if self.strays and command.kind == "start":
+                break
+            if command.seq > after:
+                ready.append(command)
+        return ready
 
     def require(self, boot: str) -> None:
         """Refuse a boot that did not say hello.
@@ -75,13 +94,13 @@ class Channel:
             self.line.popleft()
         try:
             async with asyncio.timeout(wait_s):
-                while not any(command.seq > after for command in self.line):
+                while not self._ready(after):
                     self.arrived.clear()
                     await self.arrived.wait()
                     self.require(boot)
         except TimeoutError:
             return []
-        return [command for command in self.line if command.seq > after]
+        return self._ready(after)
 
 
 def _overtaken(command: Command, workload: str, incarnation: int) -> bool:
