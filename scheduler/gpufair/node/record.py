@@ -42,10 +42,14 @@ class _Execution:
         """Add an output unless there is too much already; False if it was left out."""
         if self.clear_next:
             self.clear()
-        if self.cut or self.size + size > MAX_OUTPUT_BYTES:
-            if not self.cut:
-                self.cut = True
-                self._stream("stderr", _CUT.format(MAX_OUTPUT_BYTES >> 20))
+        if self.cut:
+            return False
+        if self.size + size > MAX_OUTPUT_BYTES:
+            self.cut = True
+            if output["output_type"] == "stream":  # a busy kernel puts megabytes of lines into one message
+                self._stream(output["name"], output["text"][: MAX_OUTPUT_BYTES - self.size])
+                self.size = MAX_OUTPUT_BYTES
+            self._stream("stderr", _CUT.format(MAX_OUTPUT_BYTES >> 20))
             return False
         self.size += size
         if output["output_type"] == "stream":

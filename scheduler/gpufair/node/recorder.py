@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from gpufair.node.record_lines import ENDED, TRUNCATED, line, marker
 
 LIMIT_BYTES = 256 << 20  # of one file; a kernel that prints for a week must not fill the node's disk
 _MARGIN_BYTES = 16 << 20  # beyond the limit: state and errors only, so that cells are still seen to end
+_GATHER_S = 0.005  # messages come in bunches; waking once for all of them leaves the processor to the kernel
 _SYNC_S = 0.5
 _SYNC_IDLE_S = 0.1
 _OUTPUTS = frozenset({"stream", "display_data", "update_display_data", "execute_result", "comm_msg", "comm_open"})
@@ -136,6 +138,8 @@ class Recorder:
             ready = dict(poller.poll(50 if closing else None))
             closing = closing or self._wake_us in ready
             if self._socket in ready:
+                if not closing:
+                    time.sleep(_GATHER_S)
                 self._drain()
             elif closing:
                 break
