@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
+import logging
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from jupyter_gpufair.manager import (
     provisioner_of,
     view_of,
 )
-from jupyter_gpufair.profiles import write_kernelspecs
+from jupyter_gpufair.profiles import own_folder, write_kernelspecs
 from jupyter_gpufair.reattach import reattach
 from jupyter_gpufair.sessions import Session, sessions
 from jupyter_gpufair.view import SESSION_EVENT, SESSION_SCHEMA
@@ -54,7 +55,7 @@ class GpufairExtension(ExtensionApp):
     )
 
     _background: asyncio.Task[None] | None = None
-    _folder: tempfile.TemporaryDirectory[str] | None = None
+    _folder: Path | None = None
 
     # ------------------------------------------------------------------ before the server is set up
     def load_config_file(self, *args: Any, **kwargs: Any) -> None:
@@ -80,12 +81,14 @@ class GpufairExtension(ExtensionApp):
         assert server.event_logger is not None
         assert server.kernel_spec_manager is not None
         server.event_logger.register_event_schema(SESSION_SCHEMA)
+        logging.getLogger("jupyter_gpufair").parent = self.log  # ours into the server's log
+        logging.getLogger("jupyter_gpufair").setLevel(self.log.getEffectiveLevel())
         known = sessions()
         known.holder, known.stopping = True, False
         known.link.config = self.config_file_for_service or None
-        # 0700, and gone with the server: another server may know other profiles.
-        self._folder = tempfile.TemporaryDirectory(prefix="gpufair-kernelspecs-")
-        server.kernel_spec_manager.kernel_dirs.append(self._folder.name)
+        # A folder for each server: another one may know other profiles.
+        self._folder = own_folder(Path(server.runtime_dir))
+        server.kernel_spec_manager.kernel_dirs.append(str(self._folder))
 
     # ------------------------------------------------------------------ while it runs
     async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
@@ -123,7 +126,7 @@ class GpufairExtension(ExtensionApp):
     async def _profiles(self, server: ServerApp) -> None:
         assert self._folder is not None
         profiles = await on_io(sessions().link.call(lambda client: client.profiles()))
-        names = await asyncio.to_thread(write_kernelspecs, profiles, Path(self._folder.name))
+        names = await asyncio.to_thread(write_kernelspecs, profiles, self._folder)
         self.log.info("Kernels of the scheduler's profiles: %s", ", ".join(names) or "none")
 
     @staticmethod
@@ -160,7 +163,7 @@ class GpufairExtension(ExtensionApp):
         sessions().listeners = ()
         await on_io(sessions().close())
         if self._folder is not None:
-            self._folder.cleanup()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _server(self) -> ServerApp:
         assert self.serverapp is not None

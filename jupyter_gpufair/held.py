@@ -219,20 +219,26 @@ class Gate:
             self._waking = asyncio.get_running_loop().create_task(self._awaken())
 
     async def _awaken(self) -> None:
-        generation = self._attached
+        # Again from the start when the kernel is replaced meanwhile: nobody else would open for the new one.
+        while not self._closed and self._attached is not None and not await self._knock():
+            pass
+        self._pump()
+
+    async def _knock(self) -> bool:
+        """Open, once every client hears the kernel; False if that kernel went away before."""
         if not self._streams:
             self._connect()
+        streams = self._streams
         until = time.monotonic() + AWAKE_S
         # What a kernel says before a client's subscription has reached it is lost to that client, so no cell may
         # run before. Control, not shell: it answers also while a cell runs.
         while time.monotonic() < until and any(not connection.hears for connection in self.connections):
-            if self._attached != generation or not self._streams:
-                return
-            self.own.send(self._streams["control"], "kernel_info_request")
+            self.own.send(streams["control"], "kernel_info_request")
             await asyncio.sleep(WAKE_S)
-        if self._attached == generation and generation is not None:
-            self._open = True
-            self._pump()
+            if self._streams is not streams:
+                return False
+        self._open = True
+        return True
 
     def _connect(self) -> None:
         identity = f"gpufair-{uuid.uuid4().hex}".encode()  # one for all, so that input requests find us

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -11,7 +12,29 @@ from typing import Any
 
 from gpufair.client.types import Profile
 
+_PREFIX = "gpufair-kernelspecs-"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")  # what Jupyter accepts as the name of a kernelspec
+
+
+def own_folder(runtime: Path) -> Path:
+    """This server's folder for kernelspecs, 0700. What killed servers left behind is removed."""
+    for old in runtime.glob(f"{_PREFIX}*"):
+        pid = old.name.removeprefix(_PREFIX)
+        if not (pid.isdigit() and _alive(int(pid))):
+            shutil.rmtree(old, ignore_errors=True)
+    folder = runtime / f"{_PREFIX}{os.getpid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def kernelspec_of(profile: Profile) -> dict[str, Any]:

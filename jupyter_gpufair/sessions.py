@@ -148,6 +148,8 @@ class Session:
         if self._attaching is not None:
             self._attaching.cancel()
             self._attaching = None
+        if self.attached is not None:
+            log.info("session %s: kernel %d.%d is gone; clients are held", self.kernel_id, *self.attached)
         self.attached = None
         self.relay.detach()
 
@@ -167,6 +169,7 @@ class Session:
         self._attaching = None
         self.relay.attach(found.connection, generation)
         self.attached = generation
+        log.info("session %s: kernel %d.%d is reached", self.kernel_id, *generation)
         self.notify()
 
     # ------------------------------------------------------------------ requests to the service, in the io thread
