@@ -83,7 +83,11 @@ class Link:
         command = str(message["id"])
         if command not in self._taken:
             self._taken.add(command)
-            self._on_command(str(message["kind"]), dict(message.get("args") or {}))
+            try:
+                self._on_command(str(message["kind"]), dict(message.get("args") or {}))
+            except (KeyError, ValueError, TypeError) as err:
+                # Not taken, it would be sent again for ever.
+                _log.error("command %s makes no sense: %s: %s", message.get("kind"), type(err).__name__, err)
         writer.write(json.dumps({"taken": command}).encode() + b"\n")
 
     def _send_all(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpufair.core.errors import GpufairError
 from gpufair.node.control import KernelGone
+from gpufair.node.files import write_private
 from gpufair.node.live_kernel import LiveKernel
 from gpufair.node.reports import ReportLog
 
@@ -56,7 +57,7 @@ class Saver:
     def __init__(self, args: dict[str, Any], incarnation: int, key_file: Path, reports: ReportLog) -> None:
         self._folder = Path(args["checkpoint_dir"])
         self._incarnation = incarnation
-        self._key_file = key_file
+        self._key, self._key_file = str(args["checkpoint_key"]), key_file
         self._reports = reports
         self._next = int(args["next_sequence"])
         self._running: asyncio.Task[None] | None = None
@@ -121,10 +122,7 @@ class Saver:
             raise CheckpointFailed(UNABLE, final=True)
         sequence, self._next = self._next, self._next + 1
         checkpoint = f"{sequence:06d}-{self._incarnation}"
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as err:
-            raise CheckpointFailed(f"{err.strerror}: {self._folder}") from err
+        self._prepare()
         self._asked = kernel.control.ask(
             "gpufair_checkpoint_request",
             {
@@ -158,9 +156,18 @@ class Saver:
             # In a thread and awaited by nobody: the GPUs need not wait for the deletion of old files.
             asyncio.get_running_loop().run_in_executor(None, self._prune)
 
+    def _prepare(self) -> None:
+        """Make what the kernel needs for a save or restore, when it is needed: a disk that was full may not be any more."""
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._key_file.exists():
+                write_private(self._key_file, self._key.encode(), durable=False)
+        except OSError as err:
+            raise CheckpointFailed(f"{err.strerror}: {err.filename}") from err
+
     def _prune(self) -> None:
         try:
-            key = bytes.fromhex(self._key_file.read_text())
+            key = bytes.fromhex(self._key)
             importlib.import_module("gpufair.node.checkpoint").prune(str(self._folder), key, keep=KEPT)
         except Exception:  # noqa: BLE001  # the new checkpoint is good; old ones only cost space
             _log.warning("old checkpoints could not be removed", exc_info=True)
@@ -223,6 +230,7 @@ class Saver:
             CheckpointFailed: Nothing was loaded, or not all of it; the checkpoint is unchanged.
             KernelGone: The kernel died of it.
         """
+        self._prepare()
         try:
             await kernel.answer(kernel.control.ask("kernel_info_request", {}), ready_s)
             if not await self.probe(kernel):

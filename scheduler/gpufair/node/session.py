@@ -13,7 +13,6 @@ from typing import Any
 from gpufair.node import child as children
 from gpufair.node.child import Child
 from gpufair.node.control import KernelGone
-from gpufair.node.files import write_private
 from gpufair.node.gpus import await_release
 from gpufair.node.live_kernel import LiveKernel
 from gpufair.node.processes import alive
@@ -61,7 +60,6 @@ class Session:
 
     async def run(self) -> None:
         """Serve until all is over and everything is reported and cleaned up."""
-        write_private(self._folder / "checkpoint.key", self._args["checkpoint_key"].encode(), durable=False)
         self._spawn(self._begin())
         await self._ended.wait()
 

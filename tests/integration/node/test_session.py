@@ -248,3 +248,25 @@ def test_a_missing_folder_is_replaced_by_home(rig):
     connection = _serving(rig)["connection"]
     assert rig.ask(connection, "__import__('os').getcwd() == __import__('os').path.expanduser('~')") == "True"
     assert "there is no folder" in (rig.dir("w") / "kernel.log").read_text()
+
+
+def test_a_port_that_somebody_took_is_no_death(rig):
+    """Other ports are tried, each as a new generation, so that clients follow; not for ever."""
+    code = "print('zmq.error.ZMQError: Address already in use'); raise SystemExit(1)"
+    rig.start("w", launch={"argv": ["python", "-c", code]})
+    assert "ports in use" in rig.service.wait("w", "start_failed").body["reason"]
+    served = [report.body for report in rig.service.of("w", "serving")]
+    assert [body["generation"] for body in served] == [1, 2, 3]
+    assert len({body["connection"]["shell_port"] for body in served}) == 3
+    assert not rig.service.of("w", "kernel_died")
+
+
+def test_a_command_that_makes_no_sense_changes_nothing(rig):
+    rig.start("w")
+    connection = _serving(rig)["connection"]
+    rig.service.command("preempt", "w")  # without a deadline
+    rig.service.command("dance", "w")
+    assert rig.ask(connection, "1 + 1") == "2"
+    rig.service.command("stop", "w")
+    rig.service.wait("w", "released")
+    assert "makes no sense" in (rig.dir("w") / "supervisor.log").read_text()
