@@ -32,9 +32,10 @@ from gpufair.wire import NodeInventory, to_json
 BACKOFF_S = (0.2, 30.0)
 STEADY_S = 60.0  # an agent that lived that long has not failed at its start
 POLL_S = 1.0
+# How long an agent waits for a service that crashed, at the least: it must outlast a restart on a slow machine.
+LEAST_ORPHANED_S = 60.0
 _LOG_LIMIT_BYTES = 8 << 20
 _log = logging.getLogger(__name__)
-
 
 class AgentsFailed(GpufairError):
     """The folders of the nodes can't be used."""
@@ -148,7 +149,7 @@ class LocalAgents:
             "node": to_json(node.inventory),
             "state_dir": str(self._state_dir),
             "token": self._secrets.agent_token(name),
-            "linger_s": None if self._linger is None else self._linger / 1000,
+            "linger_s": None if self._linger is None else max(self._linger / 1000, LEAST_ORPHANED_S),
             "grace_s": self._grace / 1000,
         }
         known = read_json(path)
