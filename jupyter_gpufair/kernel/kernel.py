@@ -18,9 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
@@ -87,6 +90,24 @@ class GpufairKernel(IPythonKernel):
             ident=self._topic("execute_input"),  # type: ignore[no-untyped-call]
             metadata={"gpufair": cell},
         )
+
+    @contextmanager
+    def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
+        """As ipykernel, for a cell with top-level await; and wake the loop, which sleeps while such a cell waits.
+
+        ipykernel's handler adds its callback with tornado's ``add_callback``, and that writes to the loop's wake-up
+        pipe only from other threads. So the interrupt would take effect whenever the next timer or socket fires.
+        """
+        with super()._cancel_on_sigint(future):
+            cancel: Any = signal.getsignal(signal.SIGINT)
+            loop: Any = self.io_loop
+
+            def handle(number: int, frame: FrameType | None) -> None:
+                cancel(number, frame)
+                loop.asyncio_loop.call_soon_threadsafe(lambda: None)
+
+            signal.signal(signal.SIGINT, handle)
+            yield
 
     async def _hold(self) -> None:
         if time.monotonic() >= self._held_until:

@@ -36,6 +36,9 @@ def extras(shell: Any) -> list[tuple[str, object]]:
 def bring_back(shell: Any, saved: dict[str, Any], execution_count: int) -> None:
     """Set In, Out, ``_`` and the prompt number from what ``extras`` gave."""
     history, namespace = shell.history_manager, shell.user_ns
+    if execution_count < shell.execution_count:
+        # A prompt number may occur once per session of the history's database.
+        history.reset(new_session=True)
     shell.execution_count = execution_count
     for name, inputs in ((_INPUTS, history.input_hist_parsed), (_RAW_INPUTS, history.input_hist_raw)):
         # In[n] is the input of prompt n, so the list must end just before the next prompt.

@@ -158,7 +158,7 @@ def test_memo_use_counts_as_the_unpickler_does() -> None:
     reader = pickle.Unpickler(io.BytesIO(data))
     reader.load()
     use = memo_use(memoryview(data))
-    assert use.made == len(reader.memo.copy())  # type: ignore[attr-defined]
+    assert use.made == len(reader.memo.copy())
     assert use.read
     assert max(use.read) < use.made
     with pytest.raises(ValueError, match="unexpected opcode"):
