@@ -64,11 +64,13 @@ class Script:
 
 
 USERS = ("submit", "submit", "submit", "submit", "exit", "cancel", "park", "resume", "busy", "idle")
+# Many who want the same few GPUs: it is there that somebody is preempted.
+CROWD = ("submit",) * 8 + ("exit", "idle")
 MACHINES = ("cordon", "uncordon", "lose", "join", "fail", "sigterm", "budgets")
 
 
-def commands(what: Sequence[str] = USERS + MACHINES, most: int = 25) -> st.SearchStrategy[tuple[Command, ...]]:
-    """Scripts of up to ``most`` commands."""
+def commands(what: Sequence[str], least: int, most: int) -> st.SearchStrategy[tuple[Command, ...]]:
+    """Scripts of ``least`` to ``most`` commands."""
     one = st.builds(
         Command,
         wait=st.sampled_from((0, 0, 1, 200, 1_000, 2_500, 7_000)),
@@ -77,11 +79,12 @@ def commands(what: Sequence[str] = USERS + MACHINES, most: int = 25) -> st.Searc
         two=st.integers(0, 63),
         three=st.integers(0, 63),
     )
-    return st.lists(one, min_size=3, max_size=most).map(tuple)
+    return st.lists(one, min_size=least, max_size=most).map(tuple)
 
 
 def scripts(
     what: Sequence[str] = USERS + MACHINES,
+    least: int = 3,
     most: int = 25,
     trees: Sequence[tuple[tuple[str, str], ...]] = TREES,
     clusters: Sequence[tuple[tuple[int, str, PoolName], ...]] = CLUSTERS,
@@ -94,8 +97,13 @@ def scripts(
         tree=st.sampled_from(trees),
         cluster=st.sampled_from(clusters),
         delays=st.sampled_from((*delays, Delays(300, 200, 8_000), Delays(300, 200, -500)) if late else delays),
-        commands=commands(what, most),
+        commands=commands(what, least, most),
     )
+
+
+def crowds() -> st.SearchStrategy[Script]:
+    """Worlds in which nearly everybody has to wait."""
+    return scripts(CROWD, least=12, most=30, clusters=CLUSTERS[:3], late=False)
 
 
 def begin(script: Script, *, validate: bool = True) -> World:

@@ -19,7 +19,7 @@ from gpufair.core.model import Allocation, Kind, Node, Phase, PreemptReason, Sha
 from gpufair.core.recording import record_event
 from gpufair.core.snapshot import snapshot
 from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName, WorkloadId
-from tests.strategies import CLUSTERS, TREES, Script, run, scripts
+from tests.strategies import CLUSTERS, TREES, Script, crowds, run, scripts
 from tests.world import CAUSE, SMALL, Audit, Delays, Entry, World, evictions
 
 HALVES = (Allocation(AllocationPath("a"), "50"), Allocation(AllocationPath("b"), "50"))
@@ -29,7 +29,7 @@ def one_gpu() -> World:
     return World().set_up(HALVES, [Node(NodeName("n"), 1)])
 
 
-@given(scripts())
+@given(st.one_of(crowds(), scripts()))
 def test_p01_a_protected_workload_is_never_preempted(script: Script) -> None:
     """The promise on which people plan: worked out from the journal, apart from the core's own clock."""
     world = run(script)
@@ -124,7 +124,7 @@ def metric_by_hand(facts: Facts, path: AllocationPath, pool: PoolName, more: int
     return (occupancy + committed) / facts.tree[path].entitlement
 
 
-@given(scripts())
+@given(st.one_of(crowds(), scripts()))
 def test_p05_only_a_right_evicts(script: Script) -> None:
     """Unallocated never evicts; rank evicts only the clearly worse-ranked; priority only within its own leaf."""
     world = run(script)
@@ -148,7 +148,7 @@ def test_p05_only_a_right_evicts(script: Script) -> None:
             assert ours <= (1 - Fraction(facts.policy.hysteresis)) * theirs * (1 + slack)
 
 
-@given(scripts())
+@given(st.one_of(crowds(), scripts()))
 def test_p06_every_eviction_has_a_beneficiary_and_none_is_in_vain(script: Script) -> None:
     """With the victims gone the beneficiary fits where it is to start; without any one of them it would not."""
     world = run(script)
@@ -173,10 +173,7 @@ def test_p06_every_eviction_has_a_beneficiary_and_none_is_in_vain(script: Script
             assert not fits(tuple(other for other in action.victims if other != victim))
 
 
-QUIET = ("submit", "submit", "exit")
-
-
-@given(scripts(QUIET, late=False))
+@given(crowds())
 def test_p15_each_start_after_the_first_was_paid_for_with_a_whole_protection(script: Script) -> None:
     """No livelock: a workload that is preempted has always had what it asked for before."""
     world = run(script)
@@ -186,7 +183,7 @@ def test_p15_each_start_after_the_first_was_paid_for_with_a_whole_protection(scr
             assert workload.starts <= 1 + workload.charged // asked
 
 
-@given(scripts())
+@given(crowds())
 def test_p16_every_swap_consumes_a_run_that_nothing_protects(script: Script) -> None:
     """A chain of swaps ends: no run is evicted twice, and each was expired or unallocated."""
     world = run(script)

@@ -10,11 +10,11 @@ from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.model import Kind, Phase, PreemptReason
 from gpufair.core.units import WorkloadId
-from tests.strategies import Script, begin, run, scripts, step
+from tests.strategies import CLUSTERS, Script, begin, run, scripts, step
 from tests.world import CAUSE, EVICTIONS, World
 
 
-@given(scripts(("submit", "submit", "submit", "exit", "busy", "idle"), late=False))
+@given(scripts(("submit",) * 6 + ("exit", "busy", "idle"), least=8, clusters=CLUSTERS[:3], late=False))
 def test_p20_a_preempted_workload_is_queued_exactly_once(script: Script) -> None:
     """Never lost, never twice; only an idle session rests instead."""
     world = run(script)

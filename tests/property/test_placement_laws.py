@@ -9,7 +9,7 @@ from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.model import Shape
 from gpufair.core.units import NodeName, PoolName
-from tests.strategies import CLUSTERS, TREES, Script, begin, run, scripts, step
+from tests.strategies import CLUSTERS, TREES, Script, begin, crowds, run, scripts, step
 from tests.world import CAUSE, SMALL, Audit, Delays, World
 
 
@@ -60,7 +60,7 @@ def fits(world: World, shape: Shape, pools: tuple[PoolName, ...]) -> bool:
     )
 
 
-@given(scripts())
+@given(st.one_of(crowds(), scripts()))
 def test_p13_no_fitting_gpus_idle_while_somebody_waits(script: Script) -> None:
     """After every single event."""
     world = begin(script)
