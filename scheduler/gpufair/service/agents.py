@@ -15,10 +15,11 @@ from gpufair.core.model import HOLDING, Node
 from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import Millis, NodeName, PoolName, WorkloadId
+from gpufair.service.asked import Closed, Step
 from gpufair.service.dispatch import Dispatcher, hosts
 from gpufair.service.problems import BadRequest
 from gpufair.service.reports import ReportReader
-from gpufair.service.runtime import Closed, Runtime, Step
+from gpufair.service.runtime import Runtime
 from gpufair.service.turn import Turn
 from gpufair.wire import API_VERSION, COMMAND_WAIT_S, AgentHello, Command, NodeInventory, Report, WireError
 

@@ -41,6 +41,11 @@ class Broadcast:
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
 
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._subscriptions)
+
     def subscribe(self, capacity: int = CAPACITY) -> Subscription:
         """Begin to listen."""
         subscription = Subscription(capacity)

@@ -165,6 +165,7 @@ def parse_config(text: str, file: str) -> Config:
     _refuse_repeats(root, "profile", [profile.name for profile in profiles])
     if len(nodes) > MAX_NODES:
         root.fail(f"{len(nodes)} nodes are configured; at most {MAX_NODES} are allowed", "node")
+    _refuse_two_autos(root, nodes)
     budgets_file = Path(root.text("budgets", "", longest=4096)) if root.has("budgets") else None
     if budgets_file == Path():
         root.fail('budgets has to name a file, like "budgets.toml"', "budgets")
@@ -301,6 +302,12 @@ def _refuse_repeats(root: Table, key: str, names: list[str]) -> None:
     for at, (table, name) in enumerate(zip(root.tables(key), names, strict=True)):
         if name in names[:at]:
             table.fail(f"there is already a [[{key}]] named {name!r}; give this one another name", "name")
+
+
+def _refuse_two_autos(root: Table, nodes: tuple[NodeConfig, ...]) -> None:
+    autos = [table for table, node in zip(root.tables("node"), nodes, strict=True) if node.gpus is None]
+    if len(autos) > 1:
+        autos[1].fail('another node has gpus = "auto" already, and both would be given the same real GPUs', "gpus")
 
 
 def _check_allocations(config: Config, file: str) -> None:

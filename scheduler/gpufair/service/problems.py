@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from gpufair.core import errors as core
-from gpufair.service.runtime import Closed, InternalError, Overloaded
+from gpufair.service.asked import Closed, InternalError, Overloaded
 from gpufair.service.store import StoreError, StoreUnavailable
 from gpufair.wire import WireError
 
@@ -54,6 +54,10 @@ class MisdirectedHost(core.GpufairError):
         return f"this service is not {self.host!r}; use the URL in service.json, or a tunnel that keeps a loopback name"
 
 
+class TooManyStreams(core.GpufairError):
+    """Each event stream costs memory, so their number is limited."""
+
+
 class HelloFirst(core.GpufairError):
     """An agent's boot that the service doesn't know."""
 
@@ -76,6 +80,7 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (BadRequest, HTTPStatus.BAD_REQUEST),
     (WireError, HTTPStatus.BAD_REQUEST),
     (Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
+    (TooManyStreams, HTTPStatus.TOO_MANY_REQUESTS),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
     (Closed, HTTPStatus.SERVICE_UNAVAILABLE),

@@ -13,13 +13,14 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from gpufair.clock import Clock
 from gpufair.core.errors import GpufairError
 from gpufair.core.events import TimePassed
 from gpufair.core.state import State
 from gpufair.core.units import Instant, Millis, WorkloadId, after
+from gpufair.service.asked import MAX_WAITING, Asked, Closed, InternalError, Overloaded, Step
 from gpufair.service.backends.base import Backend
 from gpufair.service.broadcast import Broadcast
 from gpufair.service.details import Detail
@@ -30,60 +31,13 @@ from gpufair.service.turn import EMPTY, Turn
 from gpufair.service.views import workload_view
 
 R = TypeVar("R")
-Step = Callable[[Turn], R]
 
 MAX_STEPS = 256  # of one commit
 MAX_MOMENTS = 500  # of one commit: after a long sleep there may be many grid passes to make up for
-MAX_WAITING = 10_000  # steps; beyond it the service says that it is overloaded
 STORE_RETRY = Millis(1000)
 REFRESH_S = 0.25  # queue positions and estimates are told to subscribers at most that often
 
 _log = logging.getLogger(__name__)
-
-
-class Overloaded(GpufairError):
-    """Too many requests wait already."""
-
-    def __str__(self) -> str:
-        return f"{MAX_WAITING} requests wait for the scheduler already; try again in a few seconds"
-
-
-class InternalError(GpufairError):
-    """A bug: the request was not carried out and the state is as it was before."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"an internal error ({self.what}) was met, and nothing was changed; the service's log has the details"
-
-
-class Closed(GpufairError):
-    """The service is ending."""
-
-    def __str__(self) -> str:
-        return "the service is ending; it can be asked again once it has been restarted"
-
-
-@dataclass(eq=False, slots=True)
-class _Asked(Generic[R]):
-    step: Step[R]
-    done: asyncio.Future[R]
-    result: Any = None
-    error: GpufairError | None = None
-
-    def answer(self) -> None:
-        if self.done.done():
-            return  # whoever asked has gone
-        if self.error is not None:
-            self.done.set_exception(self.error)
-        else:
-            self.done.set_result(self.result)
-
-    def fail(self, error: GpufairError) -> None:
-        self.error = error
-        self.answer()
 
 
 @dataclass(slots=True)
@@ -104,7 +58,7 @@ class Runtime:
         self.broadcast = Broadcast()
         self._state = State(validate=self._options.validate)
         self._details: dict[WorkloadId, Detail] = {}
-        self._asked: deque[_Asked[Any]] = deque()
+        self._asked: deque[Asked[Any]] = deque()
         self._arrived = asyncio.Event()
         self._turning = asyncio.Lock()  # held while the state is ahead of the journal
         self._sound = False  # the state is that of the journal
@@ -162,7 +116,7 @@ class Runtime:
             raise Closed
         if len(self._asked) >= MAX_WAITING:
             raise Overloaded
-        asked: _Asked[R] = _Asked(step, asyncio.get_running_loop().create_future())
+        asked: Asked[R] = Asked(step, asyncio.get_running_loop().create_future())
         self._asked.append(asked)
         self._arrived.set()
         return await asked.done
@@ -288,7 +242,7 @@ class Runtime:
             turn.handle(TimePassed(due, turn.cause()))
         return False
 
-    def _take_steps(self, turn: Turn, batch: list[_Asked[Any]]) -> _Asked[Any] | None:
+    def _take_steps(self, turn: Turn, batch: list[Asked[Any]]) -> Asked[Any] | None:
         """Run the steps. A step that broke (a bug, not a refusal) is returned; the turn is then to be dropped."""
         for asked in batch:
             asked.error, asked.result = None, None
@@ -302,7 +256,7 @@ class Runtime:
                 return asked
         return None
 
-    def _committed(self, turn: Turn, batch: list[_Asked[Any]]) -> None:
+    def _committed(self, turn: Turn, batch: list[Asked[Any]]) -> None:
         if turn.entries:
             self._last_at = self._state.now
         self._details.update(turn.staged)

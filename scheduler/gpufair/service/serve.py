@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -23,7 +21,7 @@ from gpufair.core.model import Phase
 from gpufair.core.state import State
 from gpufair.core.units import Millis
 from gpufair.node.files import write_json, write_private
-from gpufair.paths import SERVICE_FILE, SERVICE_LOCK, private_dir
+from gpufair.paths import SERVICE_FILE, private_dir
 from gpufair.paths import state_dir as find_state_dir
 from gpufair.service import bootstrap, closing
 from gpufair.service.agents import AgentHub
@@ -36,6 +34,7 @@ from gpufair.service.dispatch import Dispatcher
 from gpufair.service.durations import parse_duration
 from gpufair.service.journal import Journal
 from gpufair.service.lifetime import Lifetime
+from gpufair.service.listening import ServeError, Server, listen, only_service
 from gpufair.service.runtime import Options, Runtime
 from gpufair.service.secrets import Secrets
 from gpufair.service.store import sqlite_url
@@ -44,10 +43,6 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 # With "until idle" a service that was killed leaves agents that would otherwise wait for ever.
 ORPHAN_LINGER = Millis(15 * 60_000)
 _log = logging.getLogger("gpufair.service")
-
-
-class ServeError(GpufairError):
-    """The service can't be started here and now."""
 
 
 def run(
@@ -95,7 +90,7 @@ async def serve(config: Config, state_dir: Path, *, embedded: bool, clock: Clock
     clock = clock or SystemClock()
     stop = _on_signals()
     private_dir(state_dir)
-    with _only_service(state_dir):
+    with only_service(state_dir):
         async with contextlib.AsyncExitStack() as stack:
             it, agents, listener = await _open(stack, config, state_dir, clock, embedded)
             await _serve(stack, it, agents, listener, stop)
@@ -108,7 +103,7 @@ async def _open(
     """All parts, started in the order in which they need each other; the stack closes them in reverse."""
     version = metadata.version("jupyter-gpufair")
     secrets = Secrets.load(state_dir)
-    listener = stack.enter_context(_listen(config.service.host, config.service.port))
+    listener = stack.enter_context(listen(config.service.host, config.service.port))
     nodes = await asyncio.to_thread(inventories, config.nodes)
     owner = owner_name()
     _write_tokens(state_dir, secrets, config)
@@ -149,7 +144,7 @@ async def _open(
 async def _serve(
     stack: contextlib.AsyncExitStack, it: Context, agents: LocalAgents, listener: socket.socket, stop: asyncio.Event
 ) -> None:
-    server = _Server(_uvicorn_config(it))
+    server = Server(_uvicorn_config(it))
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     stack.push_async_callback(_end_http, server, serving, it)
     await server.wait_listening(serving)
@@ -211,7 +206,7 @@ async def _park_everything(it: Context, agents: LocalAgents, stop: asyncio.Event
         await asyncio.gather(parking, impatient, return_exceptions=True)
 
 
-async def _end_http(server: _Server, serving: asyncio.Task[None], it: Context) -> None:
+async def _end_http(server: Server, serving: asyncio.Task[None], it: Context) -> None:
     it.lifetime.ending.set()  # event streams end, so that nobody has to be cut off
     await it.hub.close()  # and so do the agents' polls
     server.should_exit = True
@@ -239,36 +234,6 @@ def _busy(state: State) -> bool:
     )
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to us, and says when it listens."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._listening = asyncio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Not here: ending begins with parking, not with closing connections."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
-        await super().startup(sockets)
-        self._listening.set()
-
-    async def wait_listening(self, serving: asyncio.Task[None]) -> None:
-        """Return when it listens.
-
-        Raises:
-            ServeError: It ended instead.
-        """
-        waiting = asyncio.create_task(self._listening.wait())
-        await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if serving.done():
-            raise ServeError(f"the HTTP server did not start: {serving.exception() or 'no reason was given'}")
-
-
 def _uvicorn_config(it: Context) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(it),
@@ -289,51 +254,6 @@ def _on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     return stop
-
-
-@contextlib.contextmanager
-def _only_service(state_dir: Path) -> Iterator[None]:
-    path = state_dir / SERVICE_LOCK
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.pread(file, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise ServeError(
-                f"another service (pid {pid}) runs in {state_dir}; stop it first, or choose another --state-dir"
-            ) from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(file)  # gives the lock back
-
-
-@contextlib.contextmanager
-def _listen(host: str, port: int) -> Iterator[socket.socket]:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as err:
-        raise ServeError(
-            f"host {host!r} is no address of this machine ({err}); use 127.0.0.1 for this machine only"
-        ) from err
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(address)
-            listener.listen(512)
-        except OSError as err:
-            raise ServeError(
-                f"cannot listen on {host} port {port}: {err.strerror or err}; "
-                "choose another port, or 0 for any free one ([service] port, or --port)"
-            ) from err
-        yield listener
-    finally:
-        listener.close()
 
 
 def _write_tokens(state_dir: Path, secrets: Secrets, config: Config) -> None:

@@ -77,10 +77,10 @@ class Rig:
         ]
         return [*argv, *(["--embedded"] if self.embedded else []), *more]
 
-    def start(self) -> None:
+    def start(self, *more: str) -> None:
         """Start the service and wait until it answers."""
         with (self.folder / "service.log").open("ab") as log:
-            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log, cwd=self.folder)
+            self.process = subprocess.Popen(self.command(*more), stdout=log, stderr=log, cwd=self.folder)
         info = until("the service", self._info)
         self.http = httpx.Client(
             base_url=f"{info['url']}/api/v1", headers={"Authorization": f"Bearer {info['token']}"}, timeout=10

@@ -160,6 +160,29 @@ def test_the_end_of_an_embedded_service_parks_sessions_and_keeps_batch_queued(ri
     rig.check_books()
 
 
+def test_it_ends_by_itself_after_the_linger_time(tmp_path: Path) -> None:
+    """The last holder goes: sessions are parked, nothing is left running, and the next start offers them."""
+    rig = Rig(tmp_path)
+    try:
+        rig.start("--linger", "1s")
+        rig.submit("s", PATIENT, kind="session")
+        rig.await_state("s", "running")
+        assert rig.http is not None
+        assert rig.process is not None
+        with rig.http.stream("GET", "/events?holder=1") as stream:
+            lines = stream.iter_lines()  # kept: closing it would close the stream
+            assert any("synced" in line for line in lines)
+            time.sleep(1.5)  # held for longer than it lingers
+            assert rig.ask("GET", "/status")["holders"] == 1
+        assert rig.process.wait(30) == 0
+        assert until("all processes to be gone", lambda: not rig.processes())
+        rig.start()
+        assert rig.get("s")["state"] == "parked"
+        rig.check_books()
+    finally:
+        rig.clean()
+
+
 def test_a_shared_service_leaves_everything_running(tmp_path: Path) -> None:
     """SIGTERM of a service that is not embedded: the next one adopts what runs."""
     rig = Rig(tmp_path, embedded=False)

@@ -296,3 +296,24 @@ async def test_no_secret_is_ever_journalled_or_told(tmp_path: Path) -> None:
         ):
             assert secret.encode() not in stored
         assert (await it.runtime.view(WorkloadId("w1")))["state"] == "starting"
+
+
+async def test_a_full_disk_is_a_503_and_reading_goes_on(tmp_path: Path) -> None:
+    """Nothing is acknowledged that is not durable; once there is room everything works again."""
+    async with service_at(tmp_path) as (it, client):
+        body = {"gpus": 1, "min_runtime_s": 60, "user": "ada", "launch": LAUNCH}
+        with it.journal._store._engine.begin() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+            connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+        for number in range(200):
+            answer = await client.post(f"{API}/workloads", json=body | {"id": f"w{number}"})
+            if answer.status_code != 201:
+                break
+        assert (answer.status_code, answer.json()["error"]) == (503, "StoreUnavailable")
+        assert "nothing was changed" in answer.json()["detail"]
+        assert len((await client.get(f"{API}/workloads")).json()["workloads"]) == number
+        assert (await client.get(f"{API}/workloads/w{number}")).status_code == 404
+        assert (await client.get(f"{API}/conservation")).json()["error_gpu_ms"] == 0
+        with it.journal._store._engine.begin() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
+        assert (await client.post(f"{API}/workloads", json=body | {"id": f"w{number}"})).status_code == 201

@@ -130,6 +130,7 @@ BAD = [
     ("users = ['ada', 'ada']", 1, ["twice"]),
     ("users = 'ada'", 1, ["list of strings"]),
     ("x = 1", 1, ["unknown key 'x'"]),
+    ("[[node]]\nname='a'\ngpus='auto'\n[[node]]\nname='b'\ngpus='auto'", 6, ["auto", "same real GPUs"]),
     ("[policy]\nwindow = ", 2, ["not valid TOML"]),
     ("[policy\n", 1, ["not valid TOML"]),
     ("budgets = ''", 1, ["budgets.toml"]),

@@ -15,7 +15,7 @@ from gpufair.core.errors import UnknownAllocation, UnknownWorkload
 from gpufair.core.model import Phase
 from gpufair.core.snapshot import snapshot
 from gpufair.core.units import HOUR, MINUTE, SECOND, Instant, Millis, WorkloadId, after
-from gpufair.service.runtime import Closed, InternalError
+from gpufair.service.asked import Closed, InternalError
 from gpufair.service.store import StoreUnavailable
 from gpufair.service.turn import Turn
 from tests.unit.service.rig import START, cluster, quiet, runtime_at, spec, submit

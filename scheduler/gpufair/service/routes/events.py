@@ -15,7 +15,7 @@ from gpufair.core.model import Phase
 from gpufair.service.auth import Principal
 from gpufair.service.broadcast import Subscription
 from gpufair.service.context import Context, context, principal
-from gpufair.service.problems import Forbidden
+from gpufair.service.problems import TooManyStreams
 from gpufair.service.routes.workloads import shown
 
 router = APIRouter()
@@ -23,15 +23,13 @@ HEARTBEAT_S = 15.0
 MAX_STREAMS = 1000
 
 
-class TooManyStreams(Forbidden):
-    """Each stream costs memory, so their number is limited."""
-
-
 @router.get("/events")
 async def events(request: Request, holder: Annotated[int, Query(ge=0, le=1)] = 0) -> StreamingResponse:
     """Server-sent events, see docs/architecture.md. ``holder=1``: a Jupyter server, which keeps an embedded service."""
     it, who = context(request), principal(request)
     # Anybody's Jupyter server holds: whoever's sessions run here would lose them when the service lingers out.
+    if it.runtime.broadcast.listeners >= MAX_STREAMS:
+        raise TooManyStreams(f"{MAX_STREAMS} event streams are open already; close some, or ask again later")
     stream = _stream(it, who, holder=bool(holder))
     return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
