@@ -59,7 +59,7 @@ def cut_text(workload: Workload, at_s: float, asked_s: float | None) -> tuple[st
         at_s: Now.
         asked_s: When the notice to checkpoint came; None if there was none.
     """
-    if workload.kernel_died and workload.live:
+    if workload.kernel_died and workload.state == "running":
         return DIED, "The kernel died while this cell ran. Its variables are gone." + _offer(workload)
     if workload.state == "ended":
         return ENDED, f"The session was ended while this cell ran. {_sentence(workload.reason)}".strip()

@@ -92,7 +92,9 @@ class Session:
     def kernel_died(self) -> bool:
         """Whether the kernel process died and waits for a restart (and not for one that is under way)."""
         workload = self.workload
-        return workload is not None and workload.live and workload.kernel_died and _of(workload) != self._outdated
+        if workload is None or workload.state != "running":  # elsewhere its successor is on its way already
+            return False
+        return workload.kernel_died and _of(workload) != self._outdated
 
     def listen(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Have ``listener`` called on ``loop`` after each change; returns what ends that."""

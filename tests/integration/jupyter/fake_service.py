@@ -15,16 +15,16 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import StreamingResponse
 from jupyter_client.connect import write_connection_file
+
+from tests.integration.jupyter.fake_api import FakeApi, fresh_key
 
 PORTS = ("ip", "shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 
@@ -50,14 +50,14 @@ class FakeService:
         self.runs: dict[str, Run] = {}
         self.queueing = False
         self.holders = 0
-        self._lock = threading.RLock()
-        self._readers: list[tuple[asyncio.AbstractEventLoop, asyncio.Queue[dict[str, Any]]]] = []
+        self.lock = threading.RLock()
+        self.readers: list[tuple[asyncio.AbstractEventLoop, asyncio.Queue[dict[str, Any]]]] = []
         self._closing = threading.Event()
         self.server: uvicorn.Server | None = None
         self.port = 0
 
     # ------------------------------------------------------------------ life
-    def __enter__(self) -> FakeService:
+    def __enter__(self) -> Self:
         self.serve()
         self._watch = threading.Thread(target=self._watch_kernels, daemon=True)
         self._watch.start()
@@ -69,7 +69,7 @@ class FakeService:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
-        self.server = uvicorn.Server(uvicorn.Config(self._app(), log_level="critical", lifespan="off", timeout_graceful_shutdown=0))
+        self.server = uvicorn.Server(uvicorn.Config(FakeApi(self).app, log_level="critical", lifespan="off", timeout_graceful_shutdown=0))
         self._thread = threading.Thread(target=self.server.run, kwargs={"sockets": [listener]}, daemon=True)
         self._thread.start()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -88,17 +88,26 @@ class FakeService:
         self._closing.set()
         self.silence()
         for run in self.runs.values():
-            self._kill(run)
+            self.kill(run)
         self._watch.join(10)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def submitted(self, workload: str, launch: dict[str, Any]) -> Run:
+        """The workload of a submission, new or known."""
+        if workload not in self.runs:
+            self.runs[workload] = Run(new_view(workload, launch), launch, fresh_key())
+            self.set(workload)
+            if not self.queueing:
+                self.start(workload)
+        return self.runs[workload]
+
     # ------------------------------------------------------------------ what a test orders
     def start(self, workload: str) -> None:
         """Start its kernel and let it serve."""
-        with self._lock:
+        with self.lock:
             run = self.runs[workload]
             view = run.view
             node = f"node-{view['incarnation'] % 2 + 1}"
@@ -106,29 +115,29 @@ class FakeService:
             self.set(workload, state="restoring" if restored else "starting", incarnation=view["incarnation"] + 1,
                      generation=0, leases=[{"node": node, "gpus": 1}], devices=[[node, "virtual-0"]],
                      position=None)  # fmt: skip
-        self._launch(run)
+        self.launch(run)
 
     def park(self, workload: str, *, saved: bool = True, state: str = "parked", preempted: bool = True) -> None:
         """Take its kernel away."""
         run = self.runs[workload]
         self.set(workload, state="checkpointing", reason="preempted so that ben's session can start")
         checkpoint = {"id": "c1", "sequence": 1, "at_s": time.time(), "size_bytes": 1000, "duration_s": 0.1, "lost": []}
-        self._kill(run)
+        self.kill(run)
         more = {"checkpoint": checkpoint} if saved else {}
         self.set(workload, state=state, serving=False, leases=[], devices=[],
                  preemptions=run.view["preemptions"] + preempted, **more)  # fmt: skip
 
     def end(self, workload: str, reason: str = "ended by a test", outcome: str = "cancelled") -> None:
         """It is over."""
-        self._kill(self.runs[workload])
+        self.kill(self.runs[workload])
         self.set(workload, state="ended", outcome=outcome, reason=reason, serving=False, ended_s=time.time())
 
     def set(self, workload: str, **fields: Any) -> None:
         """Change its view and tell everybody."""
-        with self._lock:
+        with self.lock:
             view = self.runs[workload].view
             view.update(fields)
-            for loop, queue in self._readers:
+            for loop, queue in self.readers:
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(queue.put_nowait, dict(view))
 
@@ -139,7 +148,7 @@ class FakeService:
         return process.pid
 
     # ------------------------------------------------------------------ kernels
-    def _launch(self, run: Run) -> None:
+    def launch(self, run: Run) -> None:
         workload = run.view["id"]
         file = self.folder / f"{workload}-{uuid.uuid4().hex}.json"
         _, config = write_connection_file(str(file), key=run.key.encode())
@@ -150,7 +159,7 @@ class FakeService:
                 command, env=env, cwd=run.launch.get("cwd"), stdout=log, stderr=log, start_new_session=True
             )
         run.expected = False
-        run.connection = {name: config[name] for name in PORTS}
+        run.connection = {name: value for name, value in config.items() if name in PORTS}
 
         def serving() -> None:
             until(lambda: listening(config["shell_port"]) or run.process is None or run.process.poll() is not None)
@@ -160,7 +169,7 @@ class FakeService:
 
         threading.Thread(target=serving, daemon=True).start()
 
-    def _kill(self, run: Run) -> None:
+    def kill(self, run: Run) -> None:
         run.expected = True
         process, run.process = run.process, None
         if process is not None:
@@ -175,126 +184,6 @@ class FakeService:
                 if process is not None and not run.expected and process.poll() is not None:
                     run.process = None
                     self.set(run.view["id"], serving=False, kernel_died=True)
-
-    # ------------------------------------------------------------------ HTTP
-    def _app(self) -> FastAPI:
-        app = FastAPI()
-        api = "/api/v1"
-
-        def allowed(request: Request) -> None:
-            if request.headers.get("authorization") != f"Bearer {self.token}":
-                raise HTTPException(401, "who are you?")
-
-        def run_of(workload: str) -> Run:
-            if workload not in self.runs:
-                raise HTTPException(404, f"there is no workload {workload}")
-            return self.runs[workload]
-
-        @app.get("/healthz")
-        def healthz() -> dict[str, Any]:
-            return {"ok": True}
-
-        @app.get(f"{api}/status")
-        def status(request: Request) -> dict[str, Any]:
-            allowed(request)
-            return {"version": "fake", "user": "ria", "mode": "embedded", "nodes": 2, "gpus": {"total": 2, "free": 1}}
-
-        @app.get(f"{api}/profiles")
-        def profiles() -> dict[str, Any]:
-            return {"profiles": [{"name": "digits", "display_name": "Digits", "gpus": 1, "allocation": "language"}]}
-
-        @app.get(f"{api}/workloads")
-        def workloads() -> dict[str, Any]:
-            return {"workloads": [run.view for run in self.runs.values()]}
-
-        @app.post(f"{api}/workloads", status_code=201)
-        def submit(request: Request, body: dict[str, Any]) -> dict[str, Any]:
-            allowed(request)
-            workload = body["id"]
-            if body.get("profile") == "nonsense":
-                raise HTTPException(422, "there is no profile 'nonsense'; known are digits")
-            if workload not in self.runs:
-                launch = body["launch"]
-                view = new_view(workload, launch)
-                self.runs[workload] = Run(view, launch, uuid.uuid4().hex)
-                self.set(workload)
-                if not self.queueing:
-                    self.start(workload)
-            self.runs[workload].calls.append("submit")
-            return self.runs[workload].view
-
-        @app.get(f"{api}/workloads/{{workload}}")
-        def one(workload: str) -> dict[str, Any]:
-            return run_of(workload).view
-
-        @app.delete(f"{api}/workloads/{{workload}}")
-        def stop(workload: str) -> dict[str, Any]:
-            run_of(workload).calls.append("stop")
-            self.end(workload, "ended by its owner")
-            return self.runs[workload].view
-
-        @app.get(f"{api}/workloads/{{workload}}/connection")
-        def connection(request: Request, workload: str) -> dict[str, Any]:
-            allowed(request)
-            run = run_of(workload)
-            view = run.view
-            return {"key": run.key, "generation": view["generation"], "serving": view["serving"], "connection": run.connection}
-
-        @app.get(f"{api}/workloads/{{workload}}/outputs")
-        def outputs(workload: str) -> dict[str, Any]:
-            run_of(workload)
-            return {"executions": [{"msg_id": "m", "cell_id": "c", "outputs": []}]}
-
-        @app.post(f"{api}/workloads/{{workload}}/{{verb}}", status_code=202)
-        def act(workload: str, verb: str, body: dict[str, Any]) -> dict[str, Any]:
-            run = run_of(workload)
-            run.calls.append(verb + (":fresh" if body.get("from_checkpoint") is False else ""))
-            act_on(run, verb, body)
-            return run.view
-
-        def act_on(run: Run, verb: str, body: dict[str, Any]) -> None:
-            workload, state = run.view["id"], run.view["state"]
-            if verb == "resume":
-                if state != "parked":
-                    raise HTTPException(409, f"cannot resume workload {workload}: it is {state}")
-                if body.get("from_checkpoint") is False:
-                    self.set(workload, checkpoint=None)
-                self.set(workload, state="queued")
-                if not self.queueing:
-                    self.start(workload)
-            elif verb == "restart":
-                if state != "running":
-                    raise HTTPException(409, f"cannot restart workload {workload}: it is {state}")
-                self._kill(run)
-                self._launch(run)
-            elif verb == "park":
-                self.park(workload, preempted=False)
-            elif verb == "interrupt" and run.process is not None:
-                os.kill(run.process.pid, signal.SIGINT)
-
-        @app.get(f"{api}/events")
-        async def events(request: Request, holder: int = 0) -> StreamingResponse:
-            allowed(request)
-            return StreamingResponse(stream(holder), media_type="text/event-stream")
-
-        async def stream(holder: int) -> AsyncIterator[str]:
-            queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-            entry = (asyncio.get_running_loop(), queue)
-            with self._lock:
-                self._readers.append(entry)
-                listing = [dict(run.view) for run in self.runs.values() if run.view["state"] != "ended"]
-            self.holders += holder
-            try:
-                for view in listing:
-                    yield f"event: workload\ndata: {json.dumps(view)}\n\n"
-                yield 'event: synced\ndata: {"at_s": 0}\n\n'
-                while True:
-                    yield f"event: workload\ndata: {json.dumps(await queue.get())}\n\n"
-            finally:
-                self.holders -= holder
-                self._readers.remove(entry)
-
-        return app
 
 
 def new_view(workload: str, launch: dict[str, Any]) -> dict[str, Any]:

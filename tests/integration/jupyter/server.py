@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import websocket
 
@@ -49,7 +49,7 @@ class Server:
     env: dict[str, str] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -152,7 +152,7 @@ class Tab:
         url = f"{server.url.replace('http', 'ws', 1)}/api/kernels/{kernel_id}/channels?session_id={self.session}"
         self.ws = websocket.create_connection(url, timeout_s, header=[f"Authorization: token {server.token}"])
 
-    def __enter__(self) -> Tab:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

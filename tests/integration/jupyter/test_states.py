@@ -118,7 +118,7 @@ def test_interrupt_in_every_state(server: Server, service: FakeService, state: s
     """What waits is aborted, what runs is interrupted; nothing hangs."""
     kernel = bring(service, server, state)
     with Tab(server, kernel) as tab:
-        if state in {"parked"}:
+        if state == "parked":
             service.queueing = True
         code = "import time\nprint('on')\ntime.sleep(60)" if state == "busy" else "print('never')"
         if state == "running":
@@ -174,7 +174,7 @@ def test_restart_in_every_state(server: Server, service: FakeService, state: str
             service.park(kernel)
             until(lambda: "resume:fresh" in service.runs[kernel].calls)
         elif state in {"starting", "restoring"}:
-            service._launch(service.runs[kernel])
+            service.launch(service.runs[kernel])
             if state == "restoring":
                 until(lambda: "restart" in service.runs[kernel].calls)
         cell = tab.run("print('x' in globals())")
