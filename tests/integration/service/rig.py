@@ -110,6 +110,11 @@ class Rig:
         """End it properly; its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
+        return self.end()
+
+    def end(self) -> int:
+        """Wait for its end; its exit code."""
+        assert self.process is not None
         code = self.process.wait(60)
         self._close()
         return code

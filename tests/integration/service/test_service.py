@@ -168,13 +168,12 @@ def test_it_ends_by_itself_after_the_linger_time(tmp_path: Path) -> None:
         rig.submit("s", PATIENT, kind="session")
         rig.await_state("s", "running")
         assert rig.http is not None
-        assert rig.process is not None
         with rig.http.stream("GET", "/events?holder=1") as stream:
             lines = stream.iter_lines()  # kept: closing it would close the stream
             assert any("synced" in line for line in lines)
             time.sleep(1.5)  # held for longer than it lingers
             assert rig.ask("GET", "/status")["holders"] == 1
-        assert rig.process.wait(30) == 0
+        assert rig.end() == 0
         assert until("all processes to be gone", lambda: not rig.processes())
         rig.start()
         assert rig.get("s")["state"] == "parked"
