@@ -134,6 +134,10 @@ KINDS: dict[str, tuple[str, str]] = {
         "view = big[10:20]; back = big[::-1]; nested = {'v': big[:3]}",
         "view[0] = -1; assert big[10] == -1 and back[-11] == -1; big[0] = 8; assert nested['v'][0] == 8",
     ),
+    "views of dates and of nothing": (
+        "days = np.arange('2026-01-01', '2026-03-01', dtype='M8[D]'); mondays = days[1::2]; none = np.zeros(0); no = none[:0]",
+        "mondays[0] = days[0]; assert days[1] == days[0] and no.size == 0",
+    ),
     "equal arrays stay two": ("za = np.zeros(50_000); zb = np.zeros(50_000)", "za[0] = 1; assert zb[0] == 0"),
     "array with a field": (
         "sa = np.zeros(3, dtype=[('a', 'i4'), ('b', 'f8')])",
