@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterable
 from gpufair.core import order, words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
 from gpufair.core.facts import STAYING, Facts
-from gpufair.core.model import Held, Lease, Phase, PreemptReason
+from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
 from gpufair.core.order import Walk
 from gpufair.core.placement import place
-from gpufair.core.preemption import Candidate, Exposed, Plan, plan
+from gpufair.core.preemption import Candidate, Exposed, Plan, candidates, plan
 from gpufair.core.record import Record
 from gpufair.core.settle import overdue, settle
 from gpufair.core.share import Shares
-from gpufair.core.units import CauseId, NodeName, PoolName, WorkloadId
+from gpufair.core.units import AllocationPath, CauseId, NodeName, PoolName, WorkloadId
 
 Commit = Callable[[Action], None]
 
@@ -43,6 +43,10 @@ class PoolPass:
         self.coming: dict[NodeName, int] = facts.coming(pool)
         # Room only shrinks while a pass grants, so a shape that found none finds none later.
         self.full_for: set[tuple[int, int, str]] = set()
+        self.not_coming_for: set[tuple[int, int, str]] = set()
+        # (priority, promised GPU time) of those in a leaf who may preempt nobody, or nobody for their shape. Who has
+        # no more priority and asks for no less protection may not either.
+        self.harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
 
     def hopeless(self) -> bool:
         """Whether nobody at all could start, or preempt anybody."""
@@ -210,7 +214,7 @@ class Pass:
 
     def _start_on_room(self, record: Record, here: PoolPass) -> bool:
         shape = record.spec.shape
-        key = (shape.gpus_per_node, shape.nodes, shape.gpu_type)
+        key = _key(shape)
         if key in here.full_for:
             return False
         leases = place(here.nodes, shape)
@@ -227,10 +231,12 @@ class Pass:
 
     def _waits_for_release(self, record: Record, here: PoolPass) -> bool:
         """Whether GPUs that are being released anyway will do: then nobody else need be moved for it."""
-        if not here.coming:
+        key = _key(record.spec.shape)
+        if not here.coming or key in here.not_coming_for:
             return False
         leases = place(here.nodes, record.spec.shape, here.coming)
         if leases is None:
+            here.not_coming_for.add(key)
             return False
         for lease in leases:
             taken = max(0, lease.gpus - max(0, self.facts.nodes[lease.node].room))
@@ -239,10 +245,14 @@ class Pass:
         return True
 
     def _preempt(self, record: Record, here: PoolPass) -> bool:
-        if not here.exposed:
+        if not here.exposed or _is_harmless(here, record):
             return False
-        found = plan(self.facts, here.shares, here.exposed, record, here.pool)
+        leaf = record.spec.allocation
+        possible = candidates(self.facts, here.shares, here.exposed, record)
+        found = plan(self.facts, possible, record, here.pool) if possible else None
         if found is None:
+            about = (leaf, record.spec.shape if possible else None)
+            here.harmless.setdefault(about, []).append((record.spec.priority, record.commitment))
             return False
         reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
         self._validate(found, record)
@@ -251,7 +261,7 @@ class Pass:
         self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why))
         for victim, reason in reasons:
             self._notify(victim.record, victim.reason, record.id, reason)
-        here.shares.grant(record.spec.allocation, record.commitment)
+        here.shares.grant(leaf, record.commitment)
         return True
 
     def _validate(self, found: Plan, record: Record) -> None:
@@ -291,6 +301,19 @@ class Pass:
         # A reservation was counted as committed when this pool's metrics were made.
         if pool in self._pools and record.spec.allocated and record.gpus and had_reservation is None:
             self._pools[pool].shares.grant(record.spec.allocation, record.commitment)
+
+
+def _key(shape: Shape) -> tuple[int, int, str]:
+    return shape.gpus_per_node, shape.nodes, shape.gpu_type
+
+
+def _is_harmless(here: PoolPass, record: Record) -> bool:
+    """Whether somebody of its leaf with a better claim found nobody to preempt in this pass."""
+    return any(
+        record.spec.priority <= priority and record.commitment >= promised
+        for about in (None, record.spec.shape)
+        for priority, promised in here.harmless.get((record.spec.allocation, about), ())
+    )
 
 
 def _reserved(facts: Facts) -> list[Record]:

@@ -142,11 +142,8 @@ def _candidate(facts: Facts, victim: Record, reason: PreemptReason, level: int) 
     )
 
 
-def plan(facts: Facts, shares: Shares, exposed: Exposed, record: Record, pool: PoolName) -> Plan | None:
-    """The cheapest way to make room for the whole shape in ``pool``; None if there is none."""
-    found = candidates(facts, shares, exposed, record)
-    if not found:
-        return None
+def plan(facts: Facts, found: list[Candidate], record: Record, pool: PoolName) -> Plan | None:
+    """The cheapest way to make room for the whole shape in ``pool`` with some of ``found``; None if there is none."""
     shape = record.spec.shape
     nodes = {node.node.name: node for node in facts.by_pool.get(pool, ()) if admits(node, shape)}
     # Node by node a gang looks as dear as all of it, so each of the cheapest is also tried as the beginning.
