@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,10 @@ from jupyter_events import EventLogger
 from gpufair.client import Workload
 from gpufair.client.types import CheckpointView, LeaseView, Profile
 from jupyter_gpufair import messages
-from jupyter_gpufair.io_thread import call_on_io
+from jupyter_gpufair.io_thread import call_on_io, io_thread
 from jupyter_gpufair.launch import kernel_launch, place_of
 from jupyter_gpufair.profiles import own_folder, write_kernelspecs
-from jupyter_gpufair.sessions import Session, Sessions, sessions
+from jupyter_gpufair.sessions import Session, Sessions
 from jupyter_gpufair.view import SESSION_EVENT, SESSION_SCHEMA, session_view
 
 ENV = {
@@ -114,8 +115,13 @@ def test_a_cut_cell_is_told_the_truth() -> None:
 
 
 @pytest.fixture
-def known() -> Sessions:
-    return sessions()
+def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sessions]:
+    """Sessions of a shared service that nobody answers for, so that none is started."""
+    monkeypatch.setenv("GPUFAIR_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("GPUFAIR_TOKEN", "none")
+    found = Sessions(io_thread().loop)
+    yield found
+    call_on_io(found.close(), 10)
 
 
 def test_the_view_is_what_the_schema_promises(known: Sessions) -> None:
