@@ -2,21 +2,165 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.integration.jupyter.real import real_service
-from tests.integration.jupyter.server import Tab
+import pytest
+
+from gpufair.client import Client
+from tests.integration.jupyter.real import real_service, service_pid, wait_until
+from tests.integration.jupyter.server import ROOT, Server, Tab, environment
+
+Pair = tuple[Server, Client]
 
 
-def test_parked_and_back_with_everything(tmp_path: Path) -> None:
-    with real_service(tmp_path) as (server, client):
-        kernel = server.new()
-        with Tab(server, kernel) as tab:
-            first = tab.run("import os\nx = [1, 2]\nprint(os.environ['GPUFAIR_NODE'])")
-            assert tab.reply(first)["execution_count"] == 1
-            assert server.call("POST", f"/gpufair/sessions/{kernel}/park")[0] == 202
-            server.wait_for(kernel, "parked")
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with real_service(tmp_path_factory.mktemp("real")) as both:
+        yield both
+
+
+def connection_file(server: Server, kernel: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(Path(server.home, "runtime", f"kernel-{kernel}.json").read_text())
+    return found
+
+
+def test_parked_touched_and_back_elsewhere(pair: Pair) -> None:
+    """Same kernel id, key, ports, websocket and prompt number; variables are there; the GPU is another one."""
+    server, client = pair
+    kernel = server.new("story.ipynb")
+    before = connection_file(server, kernel)
+    with Tab(server, kernel) as tab:
+        first = tab.run("import os\nx = [1, 2]\nprint(os.environ['GPUFAIR_NODE'])")
+        assert tab.reply(first)["execution_count"] == 1
+        home = tab.text(first).strip()
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/park")[0] == 202
+        assert server.wait_for(kernel, "parked")["checkpoint"]["size_bytes"] > 0
+        client.cordon(home)
+        try:
             second = tab.run("x.append(3); print(x, os.environ['GPUFAIR_NODE'])")
             reply = tab.reply(second)
-            assert (reply["status"], reply["execution_count"]) == ("ok", 2)
-            print(tab.text(first), tab.text(second), client.workload(kernel))
+        finally:
+            client.uncordon(home)
+        assert (reply["status"], reply["execution_count"]) == ("ok", 2)
+        other = {"node-1": "node-2", "node-2": "node-1"}[home]
+        assert tab.text(second) == f"[1, 2, 3] {other}\n"
+    assert connection_file(server, kernel) == before
+    assert server.session(kernel)["node"] == other
+    [first_run, second_run] = server.get(f"/gpufair/sessions/{kernel}/outputs")["executions"]
+    assert [run["status"] for run in (first_run, second_run)] == ["ok", "ok"]
+    assert server.call("DELETE", f"/api/kernels/{kernel}")[0] == 204
+    wait_until(lambda: client.workload(kernel).state == "ended")
+
+
+def test_kill_9_restart_and_restore(pair: Pair) -> None:
+    """The kernel is killed: autorestart in place, the last checkpoint is offered, and restores."""
+    server, client = pair
+    kernel = server.new("killed.ipynb")
+    with Tab(server, kernel) as tab:
+        pid = tab.run("import os\nx = 5\nprint(os.getpid())")
+        assert tab.reply(pid)["status"] == "ok"
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/checkpoint")[0] == 202
+        wait_until(lambda: server.session(kernel)["checkpoint"])
+        os.kill(int(tab.text(pid)), signal.SIGKILL)
+        wait_until(lambda: client.workload(kernel).generation == 2)
+        gone = tab.run("print('x' in globals())")
+        assert tab.reply(gone)["status"] == "ok"
+        assert tab.text(gone) == "False\n"
+        wait_until(lambda: server.session(kernel)["restore_offered"])
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/restore")[0] == 202
+        wait_until(lambda: not server.session(kernel)["restore_offered"])
+        back = tab.run("print(x)")
+        assert tab.reply(back)["status"] == "ok"
+        assert tab.text(back) == "5\n"
+    assert client.workload(kernel).incarnation == 1
+    server.call("DELETE", f"/api/kernels/{kernel}")
+
+
+def test_interrupt_restart_and_shutdown(pair: Pair) -> None:
+    server, client = pair
+    kernel = server.new("buttons.ipynb")
+    with Tab(server, kernel) as tab:
+        running = tab.run("import time\nprint('on')\ntime.sleep(60)")
+        tab.until(lambda: tab.text(running) == "on\n")
+        assert server.call("POST", f"/api/kernels/{kernel}/interrupt", timeout_s=10)[0] == 204
+        assert tab.reply(running)["ename"] == "KeyboardInterrupt"
+        assert tab.reply(tab.run("y = 1"))["status"] == "ok"
+        assert server.call("POST", f"/api/kernels/{kernel}/restart", timeout_s=10)[0] == 200
+        fresh = tab.run("print('y' in globals())")
+        assert tab.reply(fresh)["status"] == "ok"
+        assert tab.text(fresh) == "False\n"
+        assert client.workload(kernel).incarnation == 1
+    assert server.call("DELETE", f"/api/kernels/{kernel}", timeout_s=10)[0] == 204
+    wait_until(lambda: client.workload(kernel).state == "ended")
+
+
+def test_a_queue_and_its_end(pair: Pair) -> None:
+    """Two GPUs, three notebooks: the third waits with its cell, and runs when one goes."""
+    server = pair[0]
+    one, two, three = (server.new(f"{name}.ipynb") for name in ("one", "two", "three"))
+    server.wait_for(one, "running")
+    server.wait_for(two, "running")
+    view = server.wait_for(three, "queued")
+    assert view["position"] == 1
+    with Tab(server, three) as tab:
+        cell = tab.run("print('mine')")
+        wait_until(lambda: server.session(three)["held_cells"] == 1)
+        assert server.call("DELETE", f"/api/kernels/{one}", timeout_s=10)[0] == 204
+        assert tab.reply(cell)["status"] == "ok"
+    for kernel in (two, three):
+        assert server.call("DELETE", f"/api/kernels/{kernel}", timeout_s=10)[0] == 204
+
+
+def test_service_killed_under_a_running_cell(pair: Pair) -> None:
+    """kill -9 of the service: the cell goes on, the extension starts another, and the session is found again."""
+    server, client = pair
+    kernel = server.new("orphan.ipynb")
+    with Tab(server, kernel) as tab:
+        running = tab.run("import time\nfor i in range(8):\n    print(i)\n    time.sleep(0.5)")
+        tab.until(lambda: tab.text(running).startswith("0\n"))
+        os.kill(service_pid(server.state_dir), signal.SIGKILL)
+        assert tab.reply(running)["status"] == "ok"
+        assert tab.text(running) == "".join(f"{i}\n" for i in range(8))
+        wait_until(lambda: server.get("/gpufair/status")["following"], 30)
+        wait_until(lambda: client.workload(kernel).serving, 30)
+        assert client.workload(kernel).incarnation == 1
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/park")[0] == 202
+        server.wait_for(kernel, "parked")
+        back = tab.run("print(i)")
+        assert tab.reply(back)["status"] == "ok"
+        assert tab.text(back) == "7\n"
+    server.call("DELETE", f"/api/kernels/{kernel}")
+
+
+NBCLIENT = """
+import sys, nbformat
+from nbclient import NotebookClient
+nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in sys.argv[2:]])
+NotebookClient(nb, timeout=60, kernel_name=sys.argv[1]).execute()
+print(nb.cells[-1].outputs[0].text)
+"""
+
+
+def test_nbclient_outside_of_a_server(pair: Pair) -> None:
+    """A plain kernel manager without a running loop: the relay and the calls have a thread of their own."""
+    server, client = pair
+    env = environment(server.home, server.state_dir) | {"GPUFAIR_USER": "ria", "PYTHONWARNINGS": "ignore"}
+    place = Path(server.home, "data", "kernels", "gpufair-batch")
+    place.mkdir(parents=True, exist_ok=True)
+    spec = server.get("/api/kernelspecs")["kernelspecs"]["gpufair-digits"]["spec"]
+    (place / "kernel.json").write_text(json.dumps(spec))
+    known = {workload.id for workload in client.workloads()}
+    done = subprocess.run(
+        [sys.executable, "-c", NBCLIENT, "gpufair-batch", "import os; x = 6", "print(os.environ['GPUFAIR_GPUS'], x * 7)"],
+        env=env, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip() == "virtual-0 42"
+    [workload] = [workload for workload in client.workloads() if workload.id not in known]
+    wait_until(lambda: client.workload(workload.id).state == "ended")
