@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+# Hypothesis' plugin imports it in the last summary of a run otherwise, so deep in the stack that Python 3.11's parser
+# can fail there ("AST constructor recursion depth mismatch") and take the exit code with it.
+import hypothesis  # noqa: F401
 import pytest
 
 # Runs `async def` tests, and brings real Jupyter servers as fixtures.
