@@ -88,7 +88,10 @@ class SchedulerLink:
         return await ask(self.client)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and wait for nobody."""
+        if self._ensuring is not None:
+            self._ensuring.cancel()
+            await asyncio.gather(self._ensuring, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
             self._client = None
