@@ -25,6 +25,7 @@ TREES: tuple[tuple[tuple[str, str], ...], ...] = (
 
 CLUSTERS: tuple[tuple[tuple[int, str, PoolName], ...], ...] = (
     ((1, "", DEFAULT),),
+    ((4, "", DEFAULT),),
     ((2, "", DEFAULT), (2, "", DEFAULT)),
     ((4, "", DEFAULT), (2, "", DEFAULT), (1, "", DEFAULT)),
     ((2, "t", DEFAULT), (2, "s", DEFAULT), (0, "", DEFAULT)),
@@ -103,7 +104,7 @@ def scripts(
 
 def crowds() -> st.SearchStrategy[Script]:
     """Worlds in which nearly everybody has to wait."""
-    return scripts(CROWD, least=12, most=30, clusters=CLUSTERS[:3], late=False)
+    return scripts(CROWD, least=12, most=30, clusters=CLUSTERS[:4], late=False)
 
 
 def begin(script: Script, *, validate: bool = True) -> World:
@@ -169,7 +170,7 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
 
 def _submit(world: World, script: Script, command: Command, index: int) -> None:
     leaves = world.state.tree.leaves
-    sizes = (1, 1, 2, 1, 4, 0, 2, 8)
+    sizes = (1, 1, 2, 3, 4, 0, 2, 8)
     kinds = (Kind.BATCH, Kind.SESSION)
     types = sorted({gpu_type for _, gpu_type, _ in script.cluster if gpu_type})
     pools = ((DEFAULT,), (DEFAULT,), (DEFAULT, OTHER), (OTHER, DEFAULT))

@@ -87,6 +87,19 @@ def test_one_node_is_cleared_and_not_a_little_of_each() -> None:
     assert len(left) == 1
 
 
+def test_a_cheap_victim_is_spared_when_a_dear_one_is_needed_anyway() -> None:
+    """Three GPUs come from two and one, not from two and one and one."""
+    world = cluster(4)
+    world.submit("large", "b", gpus=2, min_runtime=1_000)
+    world.advance(3_000)
+    world.submit("small1", "b", min_runtime=1_000)
+    world.submit("small2", "b", min_runtime=1_000)
+    world.advance(9_000)
+    world.submit("p", "a", gpus=3, min_runtime=500)
+    assert "large" in victims(world)
+    assert len(victims(world)) == 2
+
+
 def test_free_gpus_on_a_node_spare_a_victim() -> None:
     """What is free already is counted first."""
     world = cluster(2, 2)
