@@ -29,7 +29,7 @@ from jupyter_gpufair.sessions import Session, sessions
 if TYPE_CHECKING:
     from jupyter_gpufair.held import Gate
 
-# 5 s: ending a session is one request; a service that needs longer is told again in the background.
+# 5 s: ending a session is one request; a service that cannot take it is told again as soon as it answers.
 STOP_S = 5.0
 DIED = 1
 
@@ -210,11 +210,11 @@ class GpufairProvisioner(KernelProvisionerBase):
             if not sessions().stopping and not session.ended:
                 await asyncio.wait_for(on_io(session.stop()), STOP_S)
         except (GpufairError, TimeoutError) as err:
+            sessions().unstopped.add(session.kernel_id)
             self.log.error(
-                "session %s was not ended: %s. It may still hold GPUs; `gpufair sessions stop %s` ends it",
+                "session %s is not ended yet: %s. It will be as soon as the service answers; until then it may hold GPUs",
                 self.kernel_id,
                 str(err) or f"no answer in {STOP_S:g} s",
-                self.kernel_id,
             )
         finally:
             await on_io(sessions().forget(session))

@@ -269,6 +269,7 @@ class Sessions:
         holder: Whether this is a Jupyter server, which keeps an embedded service alive.
         stopping: The server is going down: nothing may be ended or interrupted any more.
         following: Whether the event stream is connected.
+        unstopped: Sessions that were ended here while the service did not answer: it is told when it does.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -277,6 +278,7 @@ class Sessions:
         self.holder = False
         self.stopping = False
         self.following = False
+        self.unstopped: set[str] = set()
         self.listeners: tuple[tuple[asyncio.AbstractEventLoop, Listener], ...] = ()
         self._sessions: dict[str, Session] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -357,6 +359,7 @@ class Sessions:
                 elif isinstance(event, Synced):
                     failures, self.following, self.link.problem = 0, True, None
                     await self._look_for_missing(event.live)
+                    await self._stop_unstopped()
                 elif isinstance(event, Disconnected):
                     failures += 1
                     self.following = False
@@ -365,6 +368,17 @@ class Sessions:
                     if failures >= 2 and self.link.embedded:
                         with suppress(GpufairError):
                             await self.link.ready()
+
+    async def _stop_unstopped(self) -> None:
+        for kernel_id in tuple(self.unstopped):
+            try:
+                await self.link.client.stop(kernel_id)
+            except Unavailable as err:
+                log.info("session %s could not be ended yet: %s", kernel_id, err)
+                continue
+            except GpufairError as err:
+                log.warning("session %s was not ended: %s", kernel_id, err)
+            self.unstopped.discard(kernel_id)
 
     async def _look_for_missing(self, live: frozenset[str]) -> None:
         for session in self.all():

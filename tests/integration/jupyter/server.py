@@ -48,6 +48,7 @@ class Server:
     options: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     token: str = field(default_factory=lambda: secrets.token_hex(16))
+    port: int = 0  # chosen at the first start, and kept: a restarted server has the address that open pages know
 
     def __enter__(self) -> Self:
         self.start()
@@ -56,9 +57,10 @@ class Server:
     def start(self) -> None:
         self.root = self.home / "notebooks"
         self.root.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        if not self.port:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = self.home / "jupyter.log"
         command = [

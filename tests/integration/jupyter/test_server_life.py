@@ -104,6 +104,35 @@ def test_a_silent_service_stops_no_cell(own_service: FakeService, tmp_path: Path
             assert tab.reply(cell)["status"] == "ok"
 
 
+def test_a_session_that_was_shut_down_during_an_outage_ends_after_it(own_service: FakeService, tmp_path: Path) -> None:
+    """DELETE answers in time although nobody could be told, and no GPU is forgotten."""
+    env = {"GPUFAIR_URL": own_service.url, "GPUFAIR_TOKEN": own_service.token}
+    with Server(tmp_path / "home", own_service.folder, env=env) as server:
+        server.kernels_ready()
+        kernel = bring(own_service, server, "running")
+        own_service.silence()
+        begun = time.monotonic()
+        assert server.call("DELETE", f"/api/kernels/{kernel}")[0] == 204
+        assert time.monotonic() - begun < 15
+        assert own_service.runs[kernel].view["state"] == "running"
+        own_service.serve()
+        until(lambda: own_service.runs[kernel].calls[-1] == "stop", 20, "the session is ended")
+
+
+def test_an_idle_session_is_parked_not_culled(own_service: FakeService, tmp_path: Path) -> None:
+    """Jupyter's culler frees GPUs as it frees memory, but a notebook must not lose its variables to it."""
+    culling = ["--MappingKernelManager.cull_idle_timeout=1", "--MappingKernelManager.cull_interval=1"]
+    with Server(tmp_path / "home", own_service.folder, culling) as server:
+        server.kernels_ready()
+        kernel = bring(own_service, server, "running")
+        until(lambda: own_service.runs[kernel].calls == ["submit", "park"], 20, "parked")
+        server.wait_for(kernel, "parked")
+        until(lambda: server.session(kernel)["state"] == "parked", 3)
+        with Tab(server, kernel) as tab:
+            assert tab.reply(tab.run("1"))["status"] == "ok"
+        assert "stop" not in own_service.runs[kernel].calls
+
+
 def test_a_dead_kernel_of_a_stopped_server_is_restarted_by_the_next(own_service: FakeService, tmp_path: Path) -> None:
     """Autorestart is Jupyter's; while there was no Jupyter nobody could do it."""
     with Server(tmp_path / "home", own_service.folder) as server:
