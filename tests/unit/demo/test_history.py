@@ -11,7 +11,14 @@ from gpufair.cli.demo.timeline import Mark, as_html, as_text
 def _start(workload: str, at_s: float, node: str, protected_s: float, checkpoint: str | None = None) -> dict[str, Any]:
     held = {"leases": [{"node": node, "gpus": 2}], "granted_at": round(at_s * 1000),
             "protected_until": round((at_s + protected_s) * 1000)}  # fmt: skip
-    return {"at_s": at_s, "type": "action", "kind": "Start", "workload": workload, "held": held, "checkpoint": checkpoint}
+    return {
+        "at_s": at_s,
+        "type": "action",
+        "kind": "Start",
+        "workload": workload,
+        "held": held,
+        "checkpoint": checkpoint,
+    }
 
 
 def _event(kind: str, workload: str, at_s: float, **more: Any) -> dict[str, Any]:

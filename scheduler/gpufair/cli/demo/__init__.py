@@ -53,7 +53,8 @@ def run(as_json: bool = False, html: Path | None = None) -> int:
         page.parent.mkdir(parents=True, exist_ok=True)
         facts = {name.replace("_", " "): f"{value:,}" for name, value in report.figures.items()}
         page.write_text(
-            as_html("A session moves", history.spans(report.names, report.teams, until_ms), marks, facts), encoding="utf-8"
+            as_html("A session moves", history.spans(report.names, report.teams, until_ms), marks, facts),
+            encoding="utf-8",
         )
         say(f"\n{as_text(marks)}\n")
         say(f"timeline: {page}")
@@ -75,7 +76,9 @@ def lab() -> int:
     place = Lab(folder, protection_s=120)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     place.write()
-    print(f"JupyterLab on {place.notebooks}; pick a kernel that begins with 'Digits' or 'Baseline'. Stop it with Ctrl-C.")
+    print(
+        f"JupyterLab on {place.notebooks}; pick a kernel that begins with 'Digits' or 'Baseline'. Stop it with Ctrl-C."
+    )
     command = [sys.executable, "-m", "jupyter", "lab", f"--ServerApp.root_dir={place.notebooks}"]
     if os.geteuid() == 0:
         command.append("--ServerApp.allow_root=True")

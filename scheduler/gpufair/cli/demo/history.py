@@ -48,7 +48,9 @@ class History:
             if kind == "Start" and workload is not None:
                 held = record["held"]
                 leases = [(lease["node"], lease["gpus"]) for lease in held["leases"]]
-                stay = Stay(workload, leases, held["granted_at"], held["protected_until"], record["checkpoint"] is not None)
+                stay = Stay(
+                    workload, leases, held["granted_at"], held["protected_until"], record["checkpoint"] is not None
+                )
                 now[workload] = stay
                 self.stays.append(stay)
             elif workload in now:

@@ -48,7 +48,9 @@ class JupyterServer:
         Raises: DemoFailed with the end of its log, if it does not come up in ``START_S``.
         """
         token = uuid.uuid4().hex
-        folders = {name: home / name.lower() for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")}
+        folders = {
+            name: home / name.lower() for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+        }
         for folder in (*folders.values(), notebooks):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         log = home / "jupyter.log"
@@ -125,7 +127,9 @@ class Notebook:
         http = httpx.AsyncClient(base_url=server.url, headers=server.headers, timeout=30.0)
         cells = [cell for cell in document["cells"] if cell["cell_type"] == "code"]
         self = cls(server, http, cells)
-        saved = await http.put(f"/api/contents/{path}", json={"type": "notebook", "format": "json", "content": document})
+        saved = await http.put(
+            f"/api/contents/{path}", json={"type": "notebook", "format": "json", "content": document}
+        )
         saved.raise_for_status()
         begun = await http.post(
             "/api/sessions", json={"path": path, "name": path, "type": "notebook", "kernel": {"name": kernel_name}}

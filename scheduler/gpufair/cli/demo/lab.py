@@ -37,7 +37,9 @@ class Lab:
     def write(self) -> None:
         """Write config, budgets and notebooks. Existing notebooks are left as they are."""
         self.notebooks.mkdir(parents=True, exist_ok=True)
-        self.config.write_text(_CONFIG.format(protection_s=self.protection_s, guest_protection_s=self.guest_protection_s))
+        self.config.write_text(
+            _CONFIG.format(protection_s=self.protection_s, guest_protection_s=self.guest_protection_s)
+        )
         (self.folder / "budgets.toml").write_text(_BUDGETS)
         for name in ("digits.ipynb", "baseline.ipynb"):
             if not (self.notebooks / name).exists():

@@ -58,7 +58,9 @@ class Scenario:
         self._lab.write()
         servers: list[JupyterServer] = []
         try:
-            ria_server = await JupyterServer.start(self._lab.folder / "ria", self._lab.notebooks, self._lab.environment())
+            ria_server = await JupyterServer.start(
+                self._lab.folder / "ria", self._lab.notebooks, self._lab.environment()
+            )
             servers.append(ria_server)
             await self._until("the embedded service", self._service_up)
             ben_server = await JupyterServer.start(self._lab.folder / "ben", self._lab.notebooks, self._guest())
@@ -114,7 +116,9 @@ class Scenario:
         if parked.checkpoint is not None:
             figures["checkpoint_s"] = parked.checkpoint.duration_s
             figures["checkpoint_bytes"] = parked.checkpoint.size_bytes
-            self._say(f"Ria's session is saved ({parked.checkpoint.size_bytes:,} bytes) and parked; she runs a cell anyway")
+            self._say(
+                f"Ria's session is saved ({parked.checkpoint.size_bytes:,} bytes) and parked; she runs a cell anyway"
+            )
         held = ria.run(2)
         shown = await self._until("the held cell", lambda: self._held(ria))
         checks["cell_held_while_parked"] = shown["held_cells"] == 1 and not held.done.is_set()
@@ -131,7 +135,9 @@ class Scenario:
         if run.status != "ok" or found is None:
             raise DemoFailed(f"the held cell did not finish as it should: {run.error or run.text!r}")
         figures["accuracy_before"], figures["accuracy_after"] = float(found[1]), float(found[2])
-        self._say(f"Ria is back on {found[4]}; her held cell went on training: {float(found[1]):.4f} -> {float(found[2]):.4f}")
+        self._say(
+            f"Ria is back on {found[4]}; her held cell went on training: {float(found[1]):.4f} -> {float(found[2]):.4f}"
+        )
         checks["same_kernel_id"] = await ria.kernel_ids() == [kernel_id] and back.id == kernel_id
         checks["websocket_stayed_open"] = not ria.websocket_closed
         checks["other_node"] = back.leases[0].node != first_node and found[4] == back.leases[0].node
@@ -151,7 +157,8 @@ class Scenario:
         notice = stays[0].preempted_ms
         checks["preempted_exactly_when_the_protection_ended"] = notice == round(protected_until_s * 1000)
         checks["preempted_for_ben"] = any(
-            r["kind"] == "BeginCheckpoint" and r["workload"] == ria and r["beneficiary"] == ben for r in self.report.records
+            r["kind"] == "BeginCheckpoint" and r["workload"] == ria and r["beneficiary"] == ben
+            for r in self.report.records
         )
         restored = stays[-1]
         if restored.started_ms is not None:
@@ -170,7 +177,12 @@ class Scenario:
 
     def _sweep(self) -> dict[str, Any]:
         script = resources.files("gpufair.cli.demo") / "sweep.py"
-        return {"type": "command", "argv": ["python", str(script), str(SWEEP_S)], "cwd": str(self._lab.folder), "env": {}}
+        return {
+            "type": "command",
+            "argv": ["python", str(script), str(SWEEP_S)],
+            "cwd": str(self._lab.folder),
+            "env": {},
+        }
 
     def _guest(self) -> dict[str, str]:
         """Ben's Jupyter server uses the same service, by its URL and his own token."""
@@ -227,4 +239,3 @@ async def _gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return False
-

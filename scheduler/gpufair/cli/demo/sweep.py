@@ -26,7 +26,9 @@ def main(seconds: float) -> None:
         alpha *= 1.5
         time.sleep(0.2)
     best = max(found, key=found.__getitem__)
-    print(f"tried {len(found)} values on {os.environ.get('GPUFAIR_NODE')}; best alpha {best:.3g}, accuracy {found[best]:.4f}")
+    print(
+        f"tried {len(found)} values on {os.environ.get('GPUFAIR_NODE')}; best alpha {best:.3g}, accuracy {found[best]:.4f}"
+    )
 
 
 if __name__ == "__main__":

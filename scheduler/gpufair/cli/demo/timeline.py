@@ -47,11 +47,16 @@ def as_html(title: str, spans: list[Span], marks: list[Mark], facts: dict[str, s
         f'<li><i style="background:{colour}"></i>{html.escape(team)}</li>' for team, colour in teams.items()
     )
     listed = "".join(
-        f"<li><b>{mark.at_s - zero:.2f} s</b> {html.escape(mark.text)}</li>" for mark in sorted(marks, key=lambda m: m.at_s)
+        f"<li><b>{mark.at_s - zero:.2f} s</b> {html.escape(mark.text)}</li>"
+        for mark in sorted(marks, key=lambda m: m.at_s)
     )
     figures = "".join(f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>" for k, v in facts.items())
     return _PAGE.format(
-        title=html.escape(title), picture=_picture(spans, marks, zero, end, teams), legend=legend, marks=listed, facts=figures
+        title=html.escape(title),
+        picture=_picture(spans, marks, zero, end, teams),
+        legend=legend,
+        marks=listed,
+        facts=figures,
     )
 
 
@@ -79,8 +84,10 @@ def _picture(spans: list[Span], marks: list[Mark], zero: float, end: float, team
             parts.append(f'<text class="in" x="{x + 5:.1f}" y="{y + 21}">{html.escape(span.workload)}</text>')
         parts.append("</g>")
     ticks = max(1, round((end - zero) / 8))
-    for tick in range(0, int(end - zero) + 1, ticks):
-        parts.append(f'<text class="tick" x="{LEFT + tick * scale:.1f}" y="{height - 6}">{tick} s</text>')
+    parts += [
+        f'<text class="tick" x="{LEFT + tick * scale:.1f}" y="{height - 6}">{tick} s</text>'
+        for tick in range(0, int(end - zero) + 1, ticks)
+    ]
     return "".join([*parts, "</svg>"])
 
 
