@@ -121,8 +121,9 @@ class Server:
         assert status == 200, (status, value)
         return value
 
-    def new(self, path: str = "a.ipynb", kernel: str = "gpufair-digits") -> str:
-        """Open a notebook; the kernel's id."""
+    def new(self, path: str | None = None, kernel: str = "gpufair-digits") -> str:
+        """Open a notebook, by default one that no test has opened; the kernel's id."""
+        path = path or f"{uuid.uuid4().hex}.ipynb"
         body = {"path": path, "name": path.rsplit("/", 1)[-1], "type": "notebook", "kernel": {"name": kernel}}
         status, value = self.call("POST", "/api/sessions", body)
         assert status == 201, (status, value, self.log.read_text(errors="replace")[-3000:])
