@@ -6,7 +6,7 @@ from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.model import Allocation, CheckpointRef, Node, Phase
 from gpufair.core.units import AllocationPath, Millis, NodeName, WorkloadId
-from tests.world import CAUSE, Delays, World
+from tests.world import CAUSE, Delays, World, holding
 
 LEAVES = [Allocation(AllocationPath(path)) for path in ("a", "b", "c")]
 
@@ -39,6 +39,33 @@ def test_own_lower_priority_goes_before_other_leaves() -> None:
     world.advance(5_000)
     world.submit("p", "b", min_runtime=1_000, priority=1)
     assert victims(world) == {"ours"}
+
+
+def test_a_freed_gpu_goes_to_the_least_served_sibling_whoever_asked_first() -> None:
+    """At every level of the tree, and then by priority and submission in the leaf."""
+    tree = [Allocation(AllocationPath(path)) for path in ("x/rich", "x/poor", "y")]
+    world = World(delays=Delays(0, 0, -1)).set_up(tree, [Node(NodeName("n"), 1)])
+    for leaf, span in (("x/rich", 6_000), ("x/poor", 1_000), ("y", 3_000)):
+        world.submit(f"past-{leaf}", leaf, min_runtime=9_000)
+        world.advance(span)
+        world.exit(f"past-{leaf}")
+    world.submit("holder", "y", min_runtime=9_000)
+    for name, leaf, priority in (
+        ("rich", "x/rich", 9),
+        ("poor", "x/poor", 0),
+        ("first", "y", 0),
+        ("second", "y", 0),
+        ("urgent", "y", 1),
+    ):
+        world.submit(name, leaf, min_runtime=1_000, priority=priority)
+    world.exit("holder")
+    # y: 3 s of a half; x: 7 s of a half. Then y has promised 1 s more, which still leaves it the better one.
+    order = []
+    for _ in range(5):
+        (running,) = holding(world)
+        order.append(running)
+        world.exit(running)
+    assert order == ["urgent", "first", "second", "poor", "rich"]
 
 
 def test_equal_priority_in_the_own_leaf_evicts_nobody() -> None:
