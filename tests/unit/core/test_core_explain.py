@@ -117,6 +117,15 @@ def test_another_gpu_type_is_offered_first() -> None:
     assert change.shape == Shape(1)
 
 
+def test_another_gpu_type_is_not_offered_where_it_is_taken_too() -> None:
+    """A hint is tried before it is given."""
+    world = World().set_up(HALVES, [Node(NodeName("n0"), 1, "t"), Node(NodeName("n1"), 1, "s")])
+    world.submit("v", "a", gpu_type="t")
+    world.submit("w", "a", gpu_type="s")
+    world.submit("p", "b", gpu_type="t")
+    assert world.state.explain(P).smallest_change is None
+
+
 def test_nothing_is_promised_where_nothing_helps() -> None:
     """No idle GPU, no hint."""
     assert waiting().state.explain(P).smallest_change is None
