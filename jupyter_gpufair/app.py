@@ -25,7 +25,8 @@ from jupyter_gpufair.manager import (
 )
 from jupyter_gpufair.profiles import own_folder, write_kernelspecs
 from jupyter_gpufair.reattach import reattach
-from jupyter_gpufair.sessions import Session, sessions
+from jupyter_gpufair.session import Session
+from jupyter_gpufair.sessions import sessions
 from jupyter_gpufair.view import SESSION_EVENT, SESSION_SCHEMA
 from jupyter_gpufair.websocket import GpufairWebsocketConnection
 

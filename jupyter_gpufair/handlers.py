@@ -15,7 +15,8 @@ from gpufair.core.errors import GpufairError
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.manager import provisioner_of, view_of
 from jupyter_gpufair.provisioner import GpufairProvisioner
-from jupyter_gpufair.sessions import Session, sessions
+from jupyter_gpufair.session import Session
+from jupyter_gpufair.sessions import sessions
 
 _KERNEL = r"(?P<kernel_id>\w+-\w+-\w+-\w+-\w+)"
 Ask = Callable[[Session], Coroutine[Any, Any, Any]]

@@ -24,7 +24,7 @@ from gpufair.client import Refused
 from gpufair.core.errors import GpufairError
 from jupyter_gpufair import messages
 from jupyter_gpufair.io_thread import on_io
-from jupyter_gpufair.sessions import Generation, Session
+from jupyter_gpufair.session import Generation, Session
 
 if TYPE_CHECKING:
     from jupyter_gpufair.websocket import GpufairWebsocketConnection
@@ -154,11 +154,14 @@ class Gate:
         """A fresh kernel was asked for: what ran or waited belongs to the old one."""
         for cell in self._take_sent():
             self._answer(cell, {"status": "aborted"})
-        self.abort("aborted")
+        # What was sent since the kernel died is meant for the next one: who sent it had been told.
+        if not self.session.kernel_died:
+            self.abort("aborted")
         self._shut()
 
     def close(self) -> None:
-        """The kernel leaves this server."""
+        """The kernel leaves this server, and what waits is not run."""
+        self.abort("aborted")
         self._closed = True
         self._unlisten()
         self._shut()

@@ -14,7 +14,7 @@ from gpufair.client import AsyncClient
 from gpufair.core.errors import GpufairError
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.provisioner import GpufairProvisioner
-from jupyter_gpufair.sessions import Session
+from jupyter_gpufair.session import Session
 from jupyter_gpufair.view import session_view
 
 REATTACH_S = 20.0  # a cold start of an embedded service, bounded: the page must load in the end

@@ -24,7 +24,8 @@ from jupyter_gpufair.control import interrupt_through
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.launch import kernel_launch
 from jupyter_gpufair.relay import CHANNELS, HOST
-from jupyter_gpufair.sessions import Session, sessions
+from jupyter_gpufair.session import Session
+from jupyter_gpufair.sessions import sessions
 
 if TYPE_CHECKING:
     from jupyter_gpufair.held import Gate
@@ -167,7 +168,9 @@ class GpufairProvisioner(KernelProvisionerBase):
             self.log.warning("signal %d does not reach a kernel of the scheduler; only interrupts do", signum)
 
     async def _interrupt(self, session: Session) -> None:
-        if self.gate is not None:
+        # A restart begins with an interrupt too. That of a dead kernel leaves alone what was sent since it died.
+        restarting = self.parent is not None and self.parent.shutting_down
+        if self.gate is not None and not (restarting and session.kernel_died):
             self.gate.interrupt()
         if session.attached is None or session.state not in {"running", "checkpointing"}:
             return  # no kernel to interrupt; what waited was given up above

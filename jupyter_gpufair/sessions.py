@@ -1,265 +1,20 @@
-"""The sessions of this process: what the service says of each, and where its relay points.
-
-All of this lives in the io thread; other loops get told by callbacks, and read attributes that are replaced as a whole.
-"""
+"""The sessions of this process and the one event stream that feeds them. All of it lives in the io thread."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from typing import Any
 
-from gpufair.client import (
-    AsyncClient,
-    Disconnected,
-    NotFound,
-    Refused,
-    Synced,
-    Unavailable,
-    Workload,
-    WorkloadEvent,
-)
+from gpufair.client import Disconnected, NotFound, Synced, Unavailable, WorkloadEvent
 from gpufair.core.errors import GpufairError
 from jupyter_gpufair.io_thread import io_thread
-from jupyter_gpufair.relay import Relay
 from jupyter_gpufair.scheduler_link import SchedulerLink
+from jupyter_gpufair.session import LONG_AGAIN_S, Listener, Session
 
 log = logging.getLogger(__name__)
-
-Generation = tuple[int, int]  # (incarnation, generation): names one kernel process of a session
-Listener = Callable[["Session"], None]
-
-SERVES = frozenset({"running", "checkpointing"})  # a kernel is there and may still answer
-AGAIN_S = 0.1
-LONG_AGAIN_S = 2.0
-
-
-class SessionGone(GpufairError):
-    """The scheduler knows no such session, or it is over."""
-
-    def __init__(self, kernel_id: str, why: str) -> None:
-        super().__init__(kernel_id, why)
-        self.kernel_id, self.why = kernel_id, why
-
-    def __str__(self) -> str:
-        return f"session {self.kernel_id} is over ({self.why or 'it was ended'}); start a new kernel"
-
-
-class Session:
-    """One kernel's session with the scheduler.
-
-    Attributes:
-        workload: What the service said last; None before the submission was answered.
-        attached: Which kernel the relay reaches now; None while it holds connections.
-        key: The kernel's session key, the same for its whole life; empty before it is known.
-    """
-
-    def __init__(self, sessions: Sessions, kernel_id: str) -> None:
-        self.kernel_id = kernel_id
-        self.workload: Workload | None = None
-        self.attached: Generation | None = None
-        self.key = ""
-        self.relay = Relay(sessions.loop)
-        self.relay.start()
-        self._sessions = sessions
-        self._listeners: list[tuple[asyncio.AbstractEventLoop, Listener]] = []
-        self._attaching: asyncio.Task[None] | None = None
-        self._outdated: Generation | None = None  # a kernel that is being replaced on our own request
-        self._fresh = False  # a restart was asked for in a state that cannot do it at once
-        self._preemptions = 0
-
-    # ------------------------------------------------------------------ what others ask
-    @property
-    def state(self) -> str:
-        """The workload's state; "queued" before the service has answered."""
-        return self.workload.state if self.workload is not None else "queued"
-
-    @property
-    def ended(self) -> bool:
-        """Whether it is over."""
-        return self.workload is not None and not self.workload.live
-
-    @property
-    def serving(self) -> bool:
-        """Whether cells may be sent to the kernel now."""
-        return self.state == "running" and self.attached is not None
-
-    @property
-    def kernel_died(self) -> bool:
-        """Whether the kernel process died and waits for a restart (and not for one that is under way)."""
-        workload = self.workload
-        if workload is None or workload.state != "running":  # elsewhere its successor is on its way already
-            return False
-        return workload.kernel_died and _of(workload) != self._outdated
-
-    def listen(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """Have ``listener`` called on ``loop`` after each change; returns what ends that."""
-        entry = (loop, listener)
-        self._listeners = [*self._listeners, entry]
-
-        def end() -> None:
-            self._listeners = [other for other in self._listeners if other is not entry]
-
-        return end
-
-    # ------------------------------------------------------------------ in the io thread
-    def apply(self, workload: Workload) -> None:
-        """The service said this."""
-        known = self.workload
-        if known is not None and (_of(workload) < _of(known) or (not known.live and workload.live)):
-            return  # overtaken on the way
-        self.workload = workload
-        generation = _of(workload)
-        if self._outdated is not None and generation > self._outdated:
-            self._outdated = None
-        self._point_relay(workload, generation)
-        if self._fresh:
-            self._start_afresh(workload)
-        if not self._sessions.holder and workload.state == "parked" and workload.preemptions > self._preemptions:
-            # Outside of a server nobody can touch a parked session: its client only waits. Who parked it by hand
-            # (no preemption) wants it parked.
-            self._preemptions = workload.preemptions
-            self._sessions.background(self.resume(), f"resuming session {self.kernel_id}")
-        self.notify()
-
-    def vanished(self, why: str) -> None:
-        """The service does not know it any more."""
-        workload = self.workload
-        if workload is not None and workload.live:
-            self.apply(replace(workload, state="ended", outcome="failed", reason=why, serving=False))
-
-    def notify(self) -> None:
-        """Tell all who listen."""
-        for loop, listener in (*self._listeners, *self._sessions.listeners):
-            with suppress(RuntimeError):  # a loop that was closed hears no more
-                loop.call_soon_threadsafe(listener, self)
-
-    def _point_relay(self, workload: Workload, generation: Generation) -> None:
-        there = workload.state in SERVES and not workload.kernel_died and generation != self._outdated
-        if not there or generation != self.attached:
-            self.detach()
-        if there and workload.serving and generation != self.attached and self._attaching is None:
-            self._attaching = self._sessions.loop.create_task(self._attach(generation))
-
-    def detach(self) -> None:
-        """Hold clients from now on."""
-        if self._attaching is not None:
-            self._attaching.cancel()
-            self._attaching = None
-        if self.attached is not None:
-            log.info("session %s: kernel %d.%d is gone; clients are held", self.kernel_id, *self.attached)
-        self.attached = None
-        self.relay.detach()
-
-    async def _attach(self, generation: Generation) -> None:
-        pause = AGAIN_S
-        while True:
-            try:
-                found = await self._sessions.link.client.connection(self.kernel_id)
-                if found.serving and found.connection:
-                    break
-            except Refused as err:
-                log.warning("session %s: its kernel's address was refused: %s", self.kernel_id, err)
-            except GpufairError as err:
-                log.info("session %s: its kernel's address is not known yet: %s", self.kernel_id, err)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONG_AGAIN_S)
-        self._attaching = None
-        self.relay.attach(found.connection, generation)
-        self.attached = generation
-        log.info("session %s: kernel %d.%d is reached", self.kernel_id, *generation)
-        self.notify()
-
-    # ------------------------------------------------------------------ requests to the service, in the io thread
-    async def submit(self, launch: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
-        """Ask for it, or find it if it exists, and learn its key.
-
-        Raises: GpufairError: It was refused, or there is no service.
-        """
-        link = self._sessions.link
-        workload = await link.call(lambda client: client.submit(launch, id=self.kernel_id, **spec))
-        await self._known(workload)
-
-    async def adopt(self) -> None:
-        """Take up a session that exists.
-
-        Raises: GpufairError: It does not, or there is no service.
-        """
-        workload = await self._sessions.link.call(lambda client: client.workload(self.kernel_id))
-        await self._known(workload)
-
-    async def _known(self, workload: Workload) -> None:
-        if not workload.live:
-            raise SessionGone(self.kernel_id, workload.reason)
-        if not self.key:
-            self.key = (await self._sessions.link.call(lambda client: client.connection(self.kernel_id))).key
-        if self.workload is None:  # else the event stream knows better
-            self._preemptions = workload.preemptions
-            self.apply(workload)
-
-    async def resume(self, *, from_checkpoint: bool = True) -> None:
-        """Queue a parked session again."""
-        await self._sessions.link.call(lambda client: client.resume(self.kernel_id, from_checkpoint=from_checkpoint))
-
-    async def restart(self) -> None:
-        """A fresh kernel: at once where one runs, else as soon as the state allows. Never waits for it.
-
-        Raises: SessionGone: It is over.
-        """
-        workload = self.workload
-        if workload is None or not workload.live:
-            raise SessionGone(self.kernel_id, workload.reason if workload else "it was never submitted")
-        if workload.state == "running":
-            self._outdated = _of(workload)
-            self.detach()
-            self.notify()
-            try:
-                await self._sessions.link.call(lambda client: client.restart(self.kernel_id))
-            except Refused:
-                # It left that state in this moment; what comes next decides.
-                self._outdated = None
-                self._fresh = True
-                self._point_relay(workload, _of(workload))
-            except GpufairError:
-                self._outdated = None
-                self._point_relay(workload, _of(workload))
-                raise
-        elif workload.state == "parked":
-            await self.resume(from_checkpoint=False)
-        elif workload.state == "starting" or (workload.state == "queued" and workload.checkpoint is None):
-            pass  # what comes is fresh anyhow
-        else:
-            self._fresh = True
-
-    def _start_afresh(self, workload: Workload) -> None:
-        if workload.state == "parked":
-            self._fresh = False
-            self._sessions.background(self.resume(from_checkpoint=False), f"restarting session {self.kernel_id}")
-        elif workload.state == "running" and workload.serving:
-            self._fresh = False
-            self._sessions.background(self.restart(), f"restarting session {self.kernel_id}")
-
-    async def stop(self) -> None:
-        """End it. A session that the service does not know is over already.
-
-        Raises: GpufairError: There is no service to tell.
-        """
-        with suppress(NotFound):
-            await self._sessions.link.call(lambda client: client.stop(self.kernel_id))
-
-    async def ask(self, verb: Callable[[AsyncClient, str], Any]) -> Any:
-        """Any other request about it."""
-        return await self._sessions.link.call(lambda client: verb(client, self.kernel_id))
-
-    def close(self) -> None:
-        """Forget it here; the session itself goes on."""
-        self.detach()
-        self.relay.close()
-        self._listeners = []
 
 
 class Sessions:
@@ -391,10 +146,6 @@ class Sessions:
                 session.vanished("the scheduler service does not know it any more")
             except Unavailable as err:
                 log.info("session %s could not be looked up: %s", session.kernel_id, err)
-
-
-def _of(workload: Workload) -> Generation:
-    return workload.incarnation, workload.generation
 
 
 _lock = threading.Lock()

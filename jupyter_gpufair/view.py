@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_gpufair.sessions import Session
+from jupyter_gpufair.session import Session
 
 SESSION_EVENT = "https://jupyter-gpufair.org/events/session/v1"
 

@@ -19,7 +19,8 @@ from jupyter_gpufair import messages
 from jupyter_gpufair.io_thread import call_on_io, io_thread
 from jupyter_gpufair.launch import kernel_launch, place_of
 from jupyter_gpufair.profiles import own_folder, write_kernelspecs
-from jupyter_gpufair.sessions import Session, Sessions
+from jupyter_gpufair.session import Session
+from jupyter_gpufair.sessions import Sessions
 from jupyter_gpufair.view import SESSION_EVENT, SESSION_SCHEMA, session_view
 
 ENV = {
