@@ -155,7 +155,7 @@ class Pass:
             nodes = self.facts.nodes
             mine = {lease.node: self.facts.claim(nodes[lease.node], record.id) for lease in reservation.leases}
             if all(mine[lease.node] == lease.gpus for lease in reservation.leases):
-                went = words.names(reservation.victims)
+                went = words.names(self.facts.records[victim].label for victim in reservation.victims)
                 why = f"the GPUs kept for it on {words.places(reservation.leases)} are free ({went} left)"
                 self._start(record, reservation.pool, reservation.leases, why)
                 continue
@@ -257,7 +257,8 @@ class Pass:
         reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
         self._validate(found, record)
         victims = tuple(victim.record.id for victim in found.victims)
-        why = f"{words.names(victims)} must leave {words.places(found.leases)} for it: {reasons[0][1]}"
+        leaving = words.names(victim.record.label for victim in found.victims)
+        why = f"{leaving} must leave {words.places(found.leases)} for it: {reasons[0][1]}"
         self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why))
         for victim, reason in reasons:
             self._notify(victim.record, victim.reason, record.id, reason)
@@ -278,19 +279,19 @@ class Pass:
     def _why_victim(self, record: Record, victim: Candidate, here: PoolPass) -> str:
         mine, theirs = record.spec.allocation, victim.record.spec.allocation
         if victim.reason is PreemptReason.UNALLOCATED:
-            return f"{victim.record.id} is unallocated, and {record.id} of {mine} is allocated"
+            return f"{victim.record.label} is unallocated, and {record.label} of {mine} is allocated"
         if victim.reason is PreemptReason.PRIORITY:
             return (
-                f"{record.id} has priority {record.spec.priority} in {mine}, above {victim.record.spec.priority}, "
-                f"and the protection of {victim.record.id} has ended"
+                f"{record.label} has priority {record.spec.priority} in {mine}, above {victim.record.spec.priority}, "
+                f"and the protection of {victim.record.label} has ended"
             )
         sides = self.facts.tree.diverge(mine, theirs)
         assert sides is not None
         ours = here.shares.metric_with(sides[0], record.commitment)
         return (
-            f"{sides[0]} ({words.metric(ours)} with {record.id}) is under-served against "
+            f"{sides[0]} ({words.metric(ours)} with {record.label}) is under-served against "
             f"{sides[1]} ({words.metric(here.shares.metric(sides[1]))}), and the protection of "
-            f"{victim.record.id} has ended"
+            f"{victim.record.label} has ended"
         )
 
     def _start(self, record: Record, pool: PoolName, leases: tuple[Lease, ...], why: str) -> None:

@@ -42,7 +42,7 @@ def estimate(facts: Facts, record: Record, ahead: int) -> Estimate:
     if record.reservation is not None:
         victims = [facts.records[victim] for victim in record.reservation.pending]
         at = max((victim.deadline or facts.now for victim in victims), default=facts.now)
-        return Estimate(at, f"its GPUs are being released; {words.names(v.id for v in victims)} must stop by then")
+        return Estimate(at, f"its GPUs are being released; {words.names(v.label for v in victims)} must stop by then")
     found = [_in_pool(facts, record, pool) for pool in record.spec.pools]
     times = [at for at in found if at is not None]
     if not times:

@@ -87,7 +87,7 @@ def _queued(facts: Facts, record: Record) -> Explanation:
     guess = estimate(facts, record, position - 1)
     holders, comparison = _obstacles(facts, record)
     if record.reservation is not None:
-        victims = words.names(record.reservation.pending)
+        victims = words.names(facts.label(victim) for victim in record.reservation.pending)
         where = words.places(record.reservation.leases)
         sentence = f"GPUs on {where} are kept for it; it starts there when {victims} has left. {_first(record.reason)}"
     else:
@@ -199,7 +199,7 @@ def _blocked(facts: Facts, record: Record, holders: tuple[Holder, ...], comparis
 def _holding(facts: Facts, holders: tuple[Holder, ...]) -> str:
     shown = sorted(holders, key=lambda holder: (holder.protected_until, holder.workload, holder.node))[:3]
     said = ", ".join(
-        f"{holder.workload} of {holder.user} ({holder.allocation}) holds {holder.gpus} on {holder.node} "
+        f"{facts.label(holder.workload)} ({holder.allocation}) holds {holder.gpus} on {holder.node} "
         f"{_until(facts, holder)}"
         for holder in shown
     )
@@ -238,9 +238,9 @@ def _staying(facts: Facts, record: Record) -> Explanation:
     if threat is None:
         sentence = f"{begin}. Nobody who waits now could preempt it."
     elif comparison is None:
-        sentence = f"{begin}. {threat.id} of {threat.spec.allocation} could preempt it{when}."
+        sentence = f"{begin}. {threat.label} ({threat.spec.allocation}) could preempt it{when}."
     else:
-        sentence = f"{begin}. {threat.id} could preempt it{when}: {comparison}."
+        sentence = f"{begin}. {threat.label} could preempt it{when}: {comparison}."
     return Explanation(
         workload=record.id,
         phase=record.phase,
@@ -271,7 +271,7 @@ def _first_threat(facts: Facts, shares: Shares, record: Record) -> tuple[Record 
 
 
 def _leaving(facts: Facts, record: Record) -> Explanation:
-    whom = f" for {record.beneficiary}" if record.beneficiary is not None else ""
+    whom = f" for {facts.label(record.beneficiary)}" if record.beneficiary is not None else ""
     deadline = words.moment(record.deadline or facts.now)
     if record.phase is Phase.CHECKPOINTING:
         begin = f"It was told to leave{whom} and saves its state; it must have left by {deadline}"
@@ -281,7 +281,7 @@ def _leaving(facts: Facts, record: Record) -> Explanation:
 
 
 def _resting(facts: Facts, record: Record) -> Explanation:
-    whom = f" Its GPUs went to {record.beneficiary}." if record.beneficiary is not None else ""
+    whom = f" Its GPUs went to {facts.label(record.beneficiary)}." if record.beneficiary is not None else ""
     return Explanation(record.id, record.phase, None, f"{_first(record.reason)}{whom}")
 
 

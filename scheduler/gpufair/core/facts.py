@@ -62,6 +62,11 @@ class Facts:
         except KeyError:
             raise UnknownWorkload(workload) from None
 
+    def label(self, workload: WorkloadId) -> str:
+        """What people are told about a workload; its id once it has been forgotten."""
+        record = self.records.get(workload)
+        return record.label if record is not None else workload
+
     def add(self, workload: WorkloadId, spec: WorkloadSpec) -> None:
         """Queue a new workload."""
         record = Record(id=workload, spec=spec, submitted_at=self.now, reason="waiting for its turn")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpufair.core.model import CheckpointRef, Held, Lease, Node, Outcome, Phase, PreemptReason, WorkloadSpec
+from gpufair.core.model import CheckpointRef, Held, Kind, Lease, Node, Outcome, Phase, PreemptReason, WorkloadSpec
 from gpufair.core.units import GpuMillis, Instant, NodeName, PoolName, WorkloadId
 
 
@@ -59,6 +59,12 @@ class Record:
         if self.held is None or not self.spec.allocated:
             return 0
         return sum(lease.gpus for lease in self.held.leases)
+
+    @property
+    def label(self) -> str:
+        """What others are told about it: whose it is and the start of its id. Names of notebooks are their owner's."""
+        kind = "session" if self.spec.kind is Kind.SESSION else "batch run"
+        return f"{self.spec.user}'s {kind} {self.id[:8]}"
 
     @property
     def gpus(self) -> int:

@@ -20,7 +20,7 @@ def settle(facts: Facts, record: Record, cause: CauseId) -> Action | None:
     phase = record.phase
     if phase in HOLDING:
         if record.held is None:
-            return _after_release(record, cause)
+            return _after_release(facts, record, cause)
         return _while_holding(facts, record, cause)
     if phase is Phase.ENDED:
         return None
@@ -57,7 +57,7 @@ def _while_holding(facts: Facts, record: Record, cause: CauseId) -> Action | Non
     )
 
 
-def _after_release(record: Record, cause: CauseId) -> Action:
+def _after_release(facts: Facts, record: Record, cause: CauseId) -> Action:
     if record.cancelled:
         return End(cause, record.id, Outcome.CANCELLED, "cancelled by its owner")
     if record.exit is not None:
@@ -71,15 +71,15 @@ def _after_release(record: Record, cause: CauseId) -> Action:
             why = f"it failed to start {record.start_failures} times in a row: {record.failure}"
             return End(cause, record.id, Outcome.FAILED, why)
         return Requeue(cause, record.id, f"it failed to start ({record.failure}); queued again")
-    went = _went(record)
+    went = _went(facts, record)
     if session and not record.interrupted:
         return Park(cause, record.id, f"{went} while idle: parked; touch it to queue it again")
     return Requeue(cause, record.id, f"{went}: queued again with its first submission time")
 
 
-def _went(record: Record) -> str:
+def _went(facts: Facts, record: Record) -> str:
     if record.beneficiary is not None:
-        return f"preempted for {record.beneficiary}"
+        return f"preempted for {facts.label(record.beneficiary)}"
     if record.notice is not None:
         return f"told to leave ({record.notice})"
     return "its node was lost or let it go"

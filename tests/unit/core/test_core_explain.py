@@ -27,7 +27,7 @@ def test_who_waits_learns_who_holds_what_until_when_and_what_decided() -> None:
     """The first question of everybody."""
     told = waiting().state.explain(P)
     assert told.position == 1
-    assert "v of ria (a) holds 1 on n0 protected until 1970-01-01 00:00:05Z" in told.sentence
+    assert "ria's session v (a) holds 1 on n0 protected until 1970-01-01 00:00:05Z" in told.sentence
     assert "b (m 0.06667 with this start) is under-served against a (m 0.1667)" in told.sentence
     assert told.level == ("b", "a")
     assert told.mine is not None
@@ -77,13 +77,13 @@ def test_who_was_preempted_learns_for_whom_and_why() -> None:
     world = waiting()
     world.advance(4_000)
     leaving = world.state.explain(V).sentence
-    assert "told to leave for p" in leaving
+    assert "told to leave for u's batch run p" in leaving
     assert "must have left by 1970-01-01 00:00:08Z" in leaving
     assert "GPUs on n0 are kept for it" in world.state.explain(P).sentence
     world.advance(1_000)
     parked = world.state.explain(V).sentence
-    assert "Preempted for p while idle: parked" in parked
-    assert "Its GPUs went to p." in parked
+    assert "Preempted for u's batch run p while idle: parked" in parked
+    assert "Its GPUs went to u's batch run p." in parked
 
 
 def test_fewer_gpus_that_would_start_are_named_and_true() -> None:
