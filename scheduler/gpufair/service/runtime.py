@@ -230,6 +230,11 @@ class Runtime:
             with suppress(StoreUnavailable, StoreError):
                 await self._rebuild()
             return
+        except Exception as err:
+            # A bug that belongs to no step: those who asked must hear of it, or they would wait for ever.
+            for asked in batch:
+                asked.fail(InternalError(type(err).__name__))
+            raise
         self._committed(turn, batch)
         await self._snapshot_if_due()
 

@@ -14,6 +14,7 @@ from gpufair.core.actions import BeginCheckpoint
 from gpufair.core.errors import UnknownAllocation, UnknownWorkload
 from gpufair.core.model import Phase
 from gpufair.core.snapshot import snapshot
+from gpufair.core.state import State
 from gpufair.core.units import HOUR, MINUTE, SECOND, Instant, Millis, WorkloadId, after
 from gpufair.service.asked import Closed, InternalError
 from gpufair.service.store import StoreUnavailable
@@ -151,6 +152,33 @@ async def test_a_bug_in_one_step_harms_no_other(tmp_path: Path) -> None:
         assert [view["id"] for view in await runtime.views()] == ["good"]
         with pytest.raises(UnknownWorkload):
             await runtime.view(WorkloadId("half"))
+
+
+async def test_a_bug_in_a_due_decision_leaves_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It belongs to no request, and meets them all: each is told so, and once it is gone all is as it was."""
+    clock = VirtualClock(START)
+    async with runtime_at(tmp_path, clock) as (runtime, _):
+        await cluster(runtime)
+        await submit(runtime, "v", spec("a"))
+        await submit(runtime, "w", spec("b", min_runtime=Millis(10 * MINUTE)))
+        await started(runtime, "v")
+        handle = State.handle
+
+        def broken(state: State, event: ev.Event) -> Any:
+            if isinstance(event, ev.TimePassed):
+                raise ZeroDivisionError
+            return handle(state, event)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(State, "handle", broken)
+            clock._now = after(START, HOUR)
+            answers = await asyncio.wait_for(
+                asyncio.gather(*(submit(runtime, name, spec("a")) for name in "xyz"), return_exceptions=True), 5
+            )
+            assert [type(answer) for answer in answers] == [InternalError] * 3
+            assert [view["id"] for view in await runtime.views()] == ["v", "w"]
+        await submit(runtime, "x", spec("a"))
+        assert (await runtime.view(WorkloadId("v")))["state"] == "checkpointing"
 
 
 async def test_subscribers_hear_each_change_and_slow_ones_start_anew(tmp_path: Path) -> None:
