@@ -35,6 +35,7 @@ MAX_LEFT = 100  # answers kept for a client that went away and may come back (pe
 AWAKE_S = 3.0  # a kernel whose main thread is free answers in milliseconds
 WAKE_S = 0.05
 TOUCH_AGAIN_S = 2.0
+INTERRUPTED = frozenset({"KeyboardInterrupt", "Preempted"})  # the latter where our kernel had notice
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class Cell:
     stop_on_error: bool
     size: int
     late: list[bytes] | None = None  # the answer of an interrupted cell, kept until what happened is known
+    late_s: float = 0.0  # when that came, Unix seconds
 
 
 class Gate:
@@ -66,7 +68,7 @@ class Gate:
         self._streams: dict[str, Any] = {}
         self._attached: Generation | None = None
         self._open = False
-        self._asked_s: float | None = None
+        self._before: str | None = None  # the newest checkpoint when the session was last running
         self._waking: asyncio.Task[None] | None = None
         self._touching: asyncio.Task[None] | None = None
         self._closed = False
@@ -174,10 +176,8 @@ class Gate:
         workload = session.workload
         if self._closed or workload is None:
             return
-        if workload.state == "checkpointing":
-            self._asked_s = self._asked_s or time.time()
-        elif workload.state == "running":
-            self._asked_s = None
+        if workload.state == "running":
+            self._before = workload.checkpoint.id if workload.checkpoint is not None else None
             self._release_late()
         if session.attached != self._attached and self._attached is not None:
             self._shut()
@@ -196,17 +196,19 @@ class Gate:
 
     def _cut(self) -> None:
         """Tell those whose cells were running that they are not."""
-        assert self.session.workload is not None
-        ename, evalue = messages.cut_text(self.session.workload, time.time(), self._asked_s)
-        for cell in self._take_sent():
+        workload = self.session.workload
+        assert workload is not None
+        cells = self._take_sent()
+        for cell in cells:
+            ename, evalue = messages.cut_text(workload, cell.late_s or time.time(), self._before)
             if cell.late is None:
                 self._refuse(cell, ename, evalue)
             else:
                 # Interrupted in time: the kernel has answered, and the user must know why.
                 self._say_error(cell, ename, evalue)
                 self._deliver(cell, "shell", cell.late)
-        # The cells behind it were meant to follow it.
-        self.abort("aborted")
+        if any(cell.late is None for cell in cells):
+            self.abort("aborted")  # the cells behind it were meant to follow it
 
     def _take_sent(self) -> list[Cell]:
         cells = list(self._sent.values())
@@ -284,8 +286,10 @@ class Gate:
             return
         content = self.own.unpack(fed[4])
         failed = content.get("status") == "error"
-        if failed and content.get("ename") == "KeyboardInterrupt" and self.session.state == "checkpointing":
-            cell.late = parts
+        if failed and content.get("ename") in INTERRUPTED and self.session.state == "checkpointing":
+            cell.late, cell.late_s = parts, time.time()
+            if cell.stop_on_error:
+                self.abort("aborted")  # now: what is sent while the session is saved was sent by somebody who knew
             return
         del self._sent[cell.msg_id]
         self._deliver(cell, "shell", parts)

@@ -51,13 +51,14 @@ def clock(at_s: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at_s))
 
 
-def cut_text(workload: Workload, at_s: float, asked_s: float | None) -> tuple[str, str]:
+def cut_text(workload: Workload, at_s: float, before: str | None) -> tuple[str, str]:
     """(ename, evalue) for a cell that ran when its kernel went away.
 
     Args:
         workload: The session after it lost its kernel.
-        at_s: Now.
-        asked_s: When the notice to checkpoint came; None if there was none.
+        at_s: When it was cut.
+        before: The session's newest checkpoint when it was last running; None if there was none. By its id, not by its
+            time: a checkpoint that was made just before is none of this time, and clocks of machines differ.
     """
     if workload.kernel_died and workload.state == "running":
         return DIED, "The kernel died while this cell ran. Its variables are gone." + _offer(workload)
@@ -67,7 +68,7 @@ def cut_text(workload: Workload, at_s: float, asked_s: float | None) -> tuple[st
         return DIED, "The kernel was restarted while this cell ran."
     parked = workload.state == "parked"
     saved = workload.checkpoint
-    if saved is not None and asked_s is not None and saved.at_s >= asked_s - 1.0:
+    if saved is not None and saved.id != before:
         kept = f"Your variables were saved at {clock(saved.at_s)}"
         kept += f", except {_names(saved.lost)}." if saved.lost else "."
     elif saved is not None:
@@ -77,7 +78,7 @@ def cut_text(workload: Workload, at_s: float, asked_s: float | None) -> tuple[st
     then = "Run the cell again: the session will be resumed." if parked else "Run the cell again: it waits until the session is back."
     name = PREEMPTED if workload.preemptions else PARKED
     why = _sentence(workload.reason)
-    return name, " ".join(part for part in (f"This cell was cut at {clock(asked_s or at_s)}.", why, kept, then) if part)
+    return name, " ".join(part for part in (f"This cell was cut at {clock(at_s)}.", why, kept, then) if part)
 
 
 def held_text(workload: Workload | None) -> str:

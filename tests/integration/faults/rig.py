@@ -157,10 +157,10 @@ class World:
 
     # ------------------------------------------------------------------ workloads
     def rival(self, seconds: float = 600.0, user: str = "ben") -> Workload:
-        """Somebody of another team asks for a GPU."""
+        """Somebody of another team asks for a GPU, for so short that whoever has had one for a second is over-served."""
         path = {"ben": "vision/baseline", "ria": "language/digits"}[user]
         launch = {"type": "command", "argv": [sys.executable, "-c", f"import time; time.sleep({seconds})"], "cwd": "/"}
-        return self.client.submit(launch, user=user, allocation=path, gpus=1, min_runtime_s=1, kind="batch", name="rival",
+        return self.client.submit(launch, user=user, allocation=path, gpus=1, min_runtime_s=0.1, kind="batch", name="rival",
                                   resumable=False)  # fmt: skip
 
     def state_is(self, kernel: str, *states: str, within_s: float = 30.0) -> Workload:

@@ -94,17 +94,16 @@ PARKED = Workload("w", "parked", preemptions=1, reason="preempted so that ben ca
 
 def test_a_cut_cell_is_told_the_truth() -> None:
     """What happened, why, what was kept, what to do."""
-    ename, text = messages.cut_text(PARKED, 1001.0, 999.0)
+    ename, text = messages.cut_text(PARKED, 1001.0, None)
     assert ename == "SessionPreempted"
     assert "Preempted so that ben can start." in text
     assert f"Your variables were saved at {messages.clock(1000.0)}, except gen, f." in text
     assert text.endswith("Run the cell again: the session will be resumed.")
 
-    old = replace(SAVED, at_s=500.0)
-    assert "could not be saved: your variables as of" in messages.cut_text(replace(PARKED, checkpoint=old), 1001.0, 999.0)[1]
-    assert "Your variables could not be saved." in messages.cut_text(replace(PARKED, checkpoint=None), 1001.0, 999.0)[1]
-    assert messages.cut_text(replace(PARKED, preemptions=0), 1001.0, 999.0)[0] == "SessionParked"
-    waits = messages.cut_text(replace(PARKED, state="queued"), 1001.0, 999.0)[1]
+    assert "could not be saved: your variables as of" in messages.cut_text(PARKED, 1001.0, SAVED.id)[1]
+    assert "Your variables could not be saved." in messages.cut_text(replace(PARKED, checkpoint=None), 1001.0, None)[1]
+    assert messages.cut_text(replace(PARKED, preemptions=0), 1001.0, None)[0] == "SessionParked"
+    waits = messages.cut_text(replace(PARKED, state="queued"), 1001.0, None)[1]
     assert waits.endswith("it waits until the session is back.")
 
     died = replace(PARKED, state="running", kernel_died=True)
