@@ -65,7 +65,7 @@ def _after_release(facts: Facts, record: Record, cause: CauseId) -> Action:
         return End(cause, record.id, outcome, why or f"it ended by itself: {outcome}")
     session = record.spec.kind is Kind.SESSION
     if session and record.parking is not None:
-        return Park(cause, record.id, "checkpointed and parked; touch it to queue it again")
+        return Park(cause, record.id, "checkpointed and parked; run a cell or resume it to queue it again")
     if record.failure and record.phase in STAYING:
         if record.start_failures > MAX_START_FAILURES:
             why = f"it failed to start {record.start_failures} times in a row: {record.failure}"
@@ -73,7 +73,7 @@ def _after_release(facts: Facts, record: Record, cause: CauseId) -> Action:
         return Requeue(cause, record.id, f"it failed to start ({record.failure}); queued again")
     went = _went(facts, record)
     if session and not record.interrupted:
-        return Park(cause, record.id, f"{went} while idle: parked; touch it to queue it again")
+        return Park(cause, record.id, f"{went} while idle: parked; run a cell or resume it to queue it again")
     return Requeue(cause, record.id, f"{went}: queued again with its first submission time")
 
 

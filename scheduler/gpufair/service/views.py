@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpufair.core.brief import brief
 from gpufair.core.estimate import estimate
 from gpufair.core.ledger import Conservation
 from gpufair.core.model import Phase
@@ -36,6 +37,7 @@ def workload_view(
     else:
         charged_ms = int(charged)
     launch: Mapping[str, Any] = spec.launch
+    at, reason = _waiting(state, workload, position) if position is not None else (None, it.reason)
     return {
         "id": it.id,
         "name": spec.name,
@@ -60,8 +62,8 @@ def workload_view(
         "protected_until_s": seconds(held.protected_until) if held else None,
         "deadline_s": seconds(it.deadline) if it.phase in (Phase.CHECKPOINTING, Phase.STOPPING) else None,
         "position": position,
-        "estimate_s": seconds(_estimate(state, workload, position)),
-        "reason": it.reason,
+        "estimate_s": seconds(at),
+        "reason": reason,
         "busy": it.busy,
         "beneficiary": it.beneficiary,
         "checkpoint": checkpoint_dict(it.checkpoint) if it.checkpoint else None,
@@ -79,11 +81,13 @@ def workload_view(
     }
 
 
-def _estimate(state: State, workload: WorkloadId, position: int | None) -> Instant | None:
-    """When it may start: for the first in the queue only, since each guess looks at all nodes."""
-    if position is None or position > ESTIMATED:
-        return None
-    return estimate(state.facts, state.facts.record(workload), position - 1).at
+def _waiting(state: State, workload: WorkloadId, position: int) -> tuple[Instant | None, str]:
+    """When it may start and why not now: for the first in the queue only, since each guess looks at all nodes."""
+    record = state.facts.record(workload)
+    if position > ESTIMATED:
+        return None, record.reason
+    guess = estimate(state.facts, record, position - 1)
+    return guess.at, brief(state.facts, record, guess)
 
 
 def masked(view: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from gpufair.core import events as ev
+from gpufair.core.brief import brief
+from gpufair.core.estimate import estimate
 from gpufair.core.model import Allocation, Kind, Node, Shape
 from gpufair.core.units import AllocationPath, NodeName, WorkloadId
 from tests.world import CAUSE, PROMPT, Delays, World
@@ -37,6 +39,29 @@ def test_who_waits_learns_who_holds_what_until_when_and_what_decided() -> None:
     assert told.mine.budget == 30_000
     (holder,) = told.holders
     assert (holder.workload, holder.user, holder.gpus, holder.preemptible_now) == ("v", "ria", 1, False)
+
+
+def said_in_a_line(world: World, workload: WorkloadId) -> str:
+    facts = world.state.facts
+    record = facts.record(workload)
+    return brief(facts, record, estimate(facts, record, 0))
+
+
+def test_a_line_says_how_much_is_free_and_until_when_it_is_held() -> None:
+    """What a status bar and a list have room for."""
+    assert said_in_a_line(waiting(), P) == (
+        "waiting for 1 GPU: 0 of 1 GPU is free, the first protection ends at 1970-01-01 00:00:05Z"
+    )
+
+
+def test_a_line_says_why_there_is_no_estimate() -> None:
+    """In one's own allocation nobody is preempted: one must not look for a time that cannot be known."""
+    world = cluster(1)
+    world.submit("v", "a", min_runtime=5_000, kind=Kind.SESSION)
+    world.submit("p", "a", min_runtime=2_000)
+    assert said_in_a_line(world, P).endswith(
+        "; no estimate: it starts when enough of those who hold the GPUs end by themselves"
+    )
 
 
 def test_the_estimate_is_the_end_of_the_protection_plus_the_grace_and_comes_true() -> None:

@@ -1,0 +1,42 @@
+"""Why a workload waits, in one line: for lists and status bars, where an explanation is too long and too dear."""
+
+from __future__ import annotations
+
+from gpufair.core import words
+from gpufair.core.estimate import Estimate
+from gpufair.core.facts import Facts
+from gpufair.core.placement import admits
+from gpufair.core.record import Record
+
+
+def brief(facts: Facts, record: Record, guess: Estimate) -> str:
+    """What a queued workload waits for, and what stands in its way.
+
+    Args:
+        facts: What is so.
+        record: A queued workload.
+        guess: Its estimate; where there is none, its reason is said.
+    """
+    if record.reservation is not None:
+        return record.reason
+    said = _obstacle(facts, record)
+    if guess.at is None:
+        said += f"; {guess.basis}"
+    # Where it ran before, how it came to wait is what its owner asks first.
+    return f"{record.reason}; {said}" if record.starts else said
+
+
+def _obstacle(facts: Facts, record: Record) -> str:
+    asked = record.spec.shape
+    nodes = [node for pool in record.spec.pools for node in facts.by_pool.get(pool, ())]
+    usable = [node for node in nodes if admits(node, asked)]
+    what = f"waiting for {words.shape(asked)}" if record.gpus else "waiting for a node"
+    if len(usable) < asked.nodes:
+        return f"{what}: {len(usable)} of {len(nodes)} nodes can take it now"
+    if not record.gpus:
+        return what
+    free, total = sum(max(0, node.room) for node in usable), sum(node.node.gpus for node in usable)
+    said = f"{what}: {free} of {words.gpus(total)} {'is' if total == 1 else 'are'} free"
+    held = (facts.records[workload].held for node in usable for workload in node.holders)
+    ends = [one.protected_until for one in held if one is not None and one.protected_until > facts.now]
+    return f"{said}, the first protection ends at {words.moment(min(ends))}" if ends else said
