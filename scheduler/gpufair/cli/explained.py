@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpufair.cli.output import Column, line, table
-from gpufair.cli.words import NOTHING, clean, gpu_time, metric, moment, ordinal, what
+from gpufair.cli.words import NOTHING, clean, gpu_time, localised, metric, moment, ordinal, what
 
 if TYPE_CHECKING:
     from gpufair.client.types import Explanation, HolderView, Side, StartTime, Workload
@@ -18,7 +18,7 @@ def print_explanation(explanation: Explanation, known: Mapping[str, Workload], n
     state = what(subject) if subject is not None else explanation.state
     label = clean(subject.label) if subject is not None else explanation.workload[:8]
     line(f"{label} ({explanation.workload[:8]}) is {state}{_place(explanation)}.")
-    line(f"  {clean(explanation.sentence, 1000)}")
+    line(f"  {localised(clean(explanation.sentence, 1000), now)}")
     if explanation.start is not None and (explanation.start.at_s is not None or explanation.start.because):
         line("")
         line(_start(explanation.start, now))
@@ -40,9 +40,9 @@ def _place(explanation: Explanation) -> str:
 
 def _start(start: StartTime, now: float) -> str:
     if start.at_s is None:
-        return f"When it may start is not known: {clean(start.because, 500)}"
+        return f"When it may start is not known: {clean(start.because, 500).removeprefix('no estimate: ')}"
     when = moment(start.at_s, now)
-    because = f": {clean(start.because, 500)}" if start.because else ""
+    because = f": {clean(start.because, 500).removeprefix('an estimate: ')}" if start.because else ""
     if start.kind == "start_by":
         return f"Starts by {when} at the latest; this is binding{because}"
     return f"May start about {when}; this is an estimate, not a promise{because}"

@@ -66,6 +66,10 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], empty: str) 
     for row in cells:
         made.add_row(*(Text(row[at], style=_style(row[at])) for at in kept))
     out.print(made)
+    if len(kept) < len(columns):
+        left_out = ", ".join(column.title for at, column in enumerate(columns) if at not in kept)
+        # On standard error: it is no row, and whoever pipes the table has all columns anyway.
+        typer.echo(f"(no room for {left_out}; widen the terminal, or use --json)", err=True)
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> None:

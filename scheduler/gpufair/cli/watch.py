@@ -11,7 +11,7 @@ from gpufair.cli.explained import print_explanation
 from gpufair.cli.find import find
 from gpufair.cli.options import AsJson, StateDir, WorkloadId, client
 from gpufair.cli.output import Column, emit_json, pairs, table
-from gpufair.cli.words import NOTHING, moment, plural, shape, span
+from gpufair.cli.words import NOTHING, localised, moment, plural, shape, span
 
 if TYPE_CHECKING:
     from gpufair.client.types import Status
@@ -81,7 +81,7 @@ def queue(as_json: AsJson = False, state_dir: StateDir = None) -> None:
             shape(w),
             span(max(0.0, now - w.submitted_s)),
             NOTHING if w.estimate_s is None else f"~ {moment(w.estimate_s, now)}",
-            w.reason,
+            localised(w.reason, now),
         )
         for at, w in enumerate(seen.workloads, 1)
     )

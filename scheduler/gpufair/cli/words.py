@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 from gpufair.client.types import Workload
 
 NOTHING = "–"
+# Sentences of the scheduler name moments in UTC, the same for everybody; who reads them here lives in one time zone.
+_UTC = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?Z")
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -58,6 +61,16 @@ def moment(instant: float | None, now: float) -> str:
     if abs(away) < 1:
         return f"{clock(instant, now)} (now)"
     return f"{clock(instant, now)} ({'in ' + span(away) if away > 0 else span(-away) + ' ago'})"
+
+
+def localised(sentence: str, now: float) -> str:
+    """A sentence of the scheduler with its moments in local time.
+
+    Examples:
+        >>> localised("held until 1970-01-01 00:01:00.500Z.", 0.0) == f"held until {clock(60.5, 0.0)} (in 1 min)."
+        True
+    """
+    return _UTC.sub(lambda found: moment(dt.datetime.fromisoformat(found[0]).timestamp(), now), sentence)
 
 
 def ago(instant: float | None, now: float) -> str:

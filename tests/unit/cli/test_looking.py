@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpufair.cli.words import moment
 from tests.unit.cli.conftest import NOW, SWEEP, TRAIN, Gpufair, run
 from tests.unit.client.fake_service import FakeService, Reply, problem, workload
 
@@ -102,6 +103,11 @@ def test_why(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatc
         body=EXPLANATION | {"start": {"kind": "estimate", "at_s": None, "because": "its leaf has no share"}}
     )
     assert "When it may start is not known: its leaf has no share" in gpufair("why", SWEEP).out
+    start = {"kind": "estimate", "at_s": None, "because": "no estimate: it starts when others end"}
+    fake.routes[route] = Reply(body=EXPLANATION | {"start": start, "sentence": "Held until 1970-01-01 00:00:05Z."})
+    seen = gpufair("why", SWEEP).out
+    assert "When it may start is not known: it starts when others end\n" in seen
+    assert f"Held until {moment(5, NOW)}." in seen
     data = gpufair("why", SWEEP[:4], "--json").json
     assert data["mine"]["metric"] == 1.2
     assert data["holders"][0]["leases"] == [{"node": "node-a", "gpus": 1}]
@@ -168,7 +174,10 @@ def test_a_narrow_terminal_drops_columns(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(output, "console", lambda: Console(width=30, force_terminal=False))
     columns = [output.Column("ID"), output.Column("NAME", 1), output.Column("STATE"), output.Column("MORE", 2)]
     output.table(columns, [("3f2a81c0", "a long name here", "running", "m" * 40)], "none")
-    assert capsys.readouterr().out.split() == ["ID", "STATE", "3f2a81c0", "running"]
+    seen = capsys.readouterr()
+    assert seen.out.split() == ["ID", "STATE", "3f2a81c0", "running"]
+    # Who misses a column must not think that there is none.
+    assert seen.err == "(no room for NAME, MORE; widen the terminal, or use --json)\n"
 
 
 def test_colour_is_for_terminals_only(gpufair: Gpufair) -> None:
