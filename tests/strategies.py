@@ -121,6 +121,7 @@ def run(script: Script, *, validate: bool = True, settle_ms: int = 20_000) -> Wo
     return world
 
 
+RESEARCHERS = ("ada", "bob", "eve")
 MIN_RUNTIMES = (0, 1_000, 2_000, 5_000, 5_000, 10_000)
 
 
@@ -188,6 +189,7 @@ def _submit(world: World, script: Script, command: Command, index: int) -> None:
             resumable=bool(three % 3),
             gpu_type=types[three % len(types)] if types and two % 3 == 0 else "",
             pools=pools[three % 4] if several else (DEFAULT,),
+            user=RESEARCHERS[(one + index) % len(RESEARCHERS)],
         )
     except GpufairError:
         return

@@ -263,12 +263,13 @@ class Audit:
         close(None, None, None)
         return cls(tuple(stays), specs, now)
 
-    def charged(self, start: int, end: int, leaf: str | None = None) -> int:
-        """GPU-milliseconds charged to a leaf and everything below it between two instants."""
+    def charged(self, start: int, end: int, leaf: str | None = None, user: str | None = None) -> int:
+        """GPU-milliseconds charged to a leaf and everything below it between two instants, to a researcher there."""
         return sum(
             stay.within(start, end)
             for stay in self.stays
             if stay.spec.allocated
+            and user in {None, stay.spec.user}
             and (leaf is None or f"{stay.spec.allocation}/".startswith(f"{leaf}/" if leaf else ""))
         )
 

@@ -177,8 +177,8 @@ class Pass:
                 continue
             walk = Walk(self.facts, pool, choice, here.shares)
             while (step := walk.next()) is not None:
-                leaf, head = step
-                record = self.facts.records[head.ticket.workload]
+                leaf, head, workload = step
+                record = self.facts.records[workload]
                 if record.reservation is None and self._start_on_room(record, here):
                     pass  # it has left the list
                 elif (
@@ -186,11 +186,8 @@ class Pass:
                     or self._waits_for_release(record, here)
                     or self._preempt(record, here)
                 ):
-                    head.index += 1
+                    head.skip(record.spec.user)
                 else:
-                    walk.close(leaf, head)
-                    continue
-                if head.exhausted:
                     walk.close(leaf, head)
 
     def _start_unallocated(self) -> None:
@@ -198,8 +195,8 @@ class Pass:
             here = self._pool(pool)
             if all(node.room <= 0 for node in here.nodes):
                 continue
-            for _, head in order.unallocated(self.facts, pool, choice, here.shares):
-                self._start_on_room(self.facts.records[head.ticket.workload], here)
+            for workload in order.unallocated(self.facts, pool, choice, here.shares):
+                self._start_on_room(self.facts.records[workload], here)
 
     def _rounds(self, allocated: bool) -> list[tuple[int, PoolName]]:
         """(choice, pool): everybody's first choice in each pool by name, then the second choices, and so on."""
@@ -262,7 +259,7 @@ class Pass:
         self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why))
         for victim, reason in reasons:
             self._notify(victim.record, victim.reason, record.id, reason)
-        here.shares.grant(leaf, record.commitment)
+        here.shares.grant(leaf, record.commitment, record.spec.user)
         return True
 
     def _validate(self, found: Plan, record: Record) -> None:
@@ -301,7 +298,7 @@ class Pass:
         self._do(Start(self.cause, record.id, held, checkpoint.id if checkpoint is not None else None, why))
         # A reservation was counted as committed when this pool's metrics were made.
         if pool in self._pools and record.spec.allocated and record.gpus and had_reservation is None:
-            self._pools[pool].shares.grant(record.spec.allocation, record.commitment)
+            self._pools[pool].shares.grant(record.spec.allocation, record.commitment, record.spec.user)
 
 
 def _key(shape: Shape) -> tuple[int, int, str]:

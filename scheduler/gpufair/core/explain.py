@@ -18,6 +18,7 @@ from gpufair.core.preemption import Exposed, candidates
 from gpufair.core.record import Record
 from gpufair.core.share import Shares, Standing
 from gpufair.core.units import AllocationPath, Instant, NodeName, WorkloadId
+from gpufair.core.waiting import class_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def _queued(facts: Facts, record: Record) -> Explanation:
         where = words.places(record.reservation.leases)
         sentence = f"GPUs on {where} are kept for it; it starts there when {victims} has left. {_first(record.reason)}"
     else:
-        sentence = _blocked(facts, record, holders, comparison)
+        sentence = f"{_blocked(facts, record, holders, comparison)}{_colleague(facts, record)}"
     return Explanation(
         workload=record.id,
         phase=record.phase,
@@ -104,6 +105,30 @@ def _queued(facts: Facts, record: Record) -> Explanation:
         estimate=guess.at,
         estimate_basis=guess.basis,
         smallest_change=None if record.reservation is not None else smallest_change(facts, record),
+    )
+
+
+def _colleague(facts: Facts, record: Record) -> str:
+    """Who of the same leaf comes first for having had less, of equal priority."""
+    spec = record.spec
+    if not spec.allocated or not record.gpus:
+        return ""
+    shares = facts.shares(spec.pools[0])
+    mine, urgency = shares.had(spec.allocation, spec.user), class_of(spec).urgency
+    less = [
+        (had, user)
+        for key, queues in facts.waiting.allocated[spec.allocation].items()
+        if key.urgency == urgency and key.pools[0] == spec.pools[0]
+        for user in queues
+        if (had := shares.had(spec.allocation, user)) < mine
+    ]
+    if not less:
+        return ""
+    had, user = min(less)
+    counted = ", protection granted included" if facts.policy.commitment else ""
+    return (
+        f" In {spec.allocation} {user} comes before {spec.user}: of equal priority, who has had less is first "
+        f"({words.gpu_time(had)} and {words.gpu_time(mine)}{counted})."
     )
 
 

@@ -115,8 +115,8 @@ class Facts:
     def _charge(self, record: Record, leases: Iterable[Lease], sign: int) -> None:
         gpus = sum(lease.gpus for lease in leases)
         if gpus and record.spec.allocated and record.held is not None:
-            account = self.ledger(record.held.pool).account(record.spec.allocation)
-            account.change(self.now, sign * gpus, self.policy.window)
+            ledger, spec = self.ledger(record.held.pool), record.spec
+            ledger.charge(spec.allocation, spec.user, self.now, sign * gpus, self.policy.window)
 
     def _no_longer_pending(self, victim: Record) -> None:
         owner = self.records.get(victim.beneficiary) if victim.beneficiary is not None else None
@@ -211,26 +211,37 @@ class Facts:
     def shares(self, pool: PoolName) -> Shares:
         """The metrics of a pool as of now. Reservations count as committed: they will start."""
         commitment: dict[AllocationPath, int] = {}
+        promised: dict[tuple[AllocationPath, str], int] = {}
+
+        def promise(record: Record, amount: int) -> None:
+            leaf, user = record.spec.allocation, record.spec.user
+            commitment[leaf] = commitment.get(leaf, 0) + amount
+            promised[leaf, user] = promised.get((leaf, user), 0) + amount
+
         for record in self.holding.values():
             held = record.held
             if held is None or held.pool != pool or record.phase not in STAYING or not record.spec.allocated:
                 continue
             left = held.protected_until - self.now
             if left > 0:
-                leaf = record.spec.allocation
-                commitment[leaf] = commitment.get(leaf, 0) + left * record.gpus
+                promise(record, left * record.gpus)
         for record in self.reserved.values():
             if record.reservation is not None and record.reservation.pool == pool:
-                leaf = record.spec.allocation
-                commitment[leaf] = commitment.get(leaf, 0) + record.commitment
-        ledger = self.ledgers.get(pool)
+                promise(record, record.commitment)
+        ledger = self.ledgers.get(pool) or PoolLedger()
+
+        def had(leaf: AllocationPath, user: str) -> int:
+            committed = promised.get((leaf, user), 0) if self.policy.commitment else 0
+            return ledger.occupancy_of(leaf, user, self.now, self.policy.window) + committed
+
         return Shares(
             tree=self.tree,
-            occupancy=(ledger or PoolLedger()).occupancies(self.tree, self.now, self.policy.window),
+            occupancy=ledger.occupancies(self.tree, self.now, self.policy.window),
             commitment={leaf: GpuMillis(amount) for leaf, amount in commitment.items()},
             capacity=self.capacity(pool),
             window=self.policy.window,
             count_commitment=self.policy.commitment,
+            researchers=had,
         )
 
     def staying(self, pool: PoolName) -> Iterator[Record]:

@@ -98,6 +98,9 @@ def _ledger(facts: Facts) -> Iterator[str]:
             )
             if rate != account.gpus:
                 yield f"pool {pool}: {leaf} is charged for {account.gpus} GPUs and holds {rate} (P7)"
+            shared = sum(part.gpus for part in ledger.researchers.get(leaf, {}).values())
+            if shared != account.gpus:
+                yield f"pool {pool}: the researchers of {leaf} are charged for {shared} of {account.gpus} GPUs (P7)"
         occupancy = ledger.occupancies(facts.tree, facts.now, facts.policy.window)
         for node in facts.tree.nodes():
             if node.children and node.path not in ledger.accounts:

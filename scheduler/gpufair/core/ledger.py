@@ -128,19 +128,35 @@ class Conservation:
 class PoolLedger:
     """Accounts and totals of one pool. GPUs by use are rates, integrated as time passes."""
 
-    __slots__ = ("accounts", "rates", "totals")
+    __slots__ = ("accounts", "rates", "researchers", "totals")
 
     # What the GPUs of a pool can be, apart from charged, which the accounts count by themselves.
     USES = ("unallocated", "held", "idle", "unavailable", "capacity")
 
     def __init__(self) -> None:
         self.accounts: dict[AllocationPath, Account] = {}
+        # The parts of each leaf's account, by researcher. They order a leaf's own queue and nothing else.
+        self.researchers: dict[AllocationPath, dict[str, Account]] = {}
         self.rates: dict[str, int] = dict.fromkeys(self.USES, 0)
         self.totals: dict[str, int] = dict.fromkeys(self.USES, 0)
 
     def account(self, path: AllocationPath) -> Account:
         """The account of a leaf, opened on first use."""
         return self.accounts.setdefault(path, Account())
+
+    def charge(self, path: AllocationPath, user: str, now: Instant, gpus: int, window: Millis) -> None:
+        """From ``now`` on charge ``gpus`` more (fewer, if negative) to a leaf, for a researcher."""
+        self.account(path).change(now, gpus, window)
+        self.charge_researcher(path, user, now, gpus, window)
+
+    def charge_researcher(self, path: AllocationPath, user: str, now: Instant, gpus: int, window: Millis) -> None:
+        """The researcher's part of a charge."""
+        self.researchers.setdefault(path, {}).setdefault(user, Account()).change(now, gpus, window)
+
+    def occupancy_of(self, path: AllocationPath, user: str, now: Instant, window: Millis) -> GpuMillis:
+        """What a researcher was charged for in a leaf in the window."""
+        account = self.researchers.get(path, {}).get(user)
+        return account.occupancy(now, window) if account is not None else GpuMillis(0)
 
     def advance(self, span: int) -> None:
         """Let ``span`` milliseconds pass at the present rates."""
@@ -174,6 +190,9 @@ class PoolLedger:
         """An independent copy."""
         twin = PoolLedger()
         twin.accounts = {path: account.copy() for path, account in self.accounts.items()}
+        twin.researchers = {
+            path: {user: account.copy() for user, account in users.items()} for path, users in self.researchers.items()
+        }
         twin.rates = dict(self.rates)
         twin.totals = dict(self.totals)
         return twin

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from heapq import merge
 
 from gpufair.core.facts import Facts
 from gpufair.core.share import Shares
 from gpufair.core.tree import ROOT, Tree
 from gpufair.core.units import AllocationPath, PoolName, WorkloadId
-from gpufair.core.waiting import Line, Ticket, WaitClass, in_order
+from gpufair.core.waiting import Line, Queues, Ticket, WaitClass, in_order
 
 
 @dataclass(slots=True, eq=False)
@@ -18,18 +19,24 @@ class Head:
     """How far a pass has come in one class of one leaf."""
 
     key: WaitClass
-    tickets: list[Ticket]
-    index: int = 0
+    queues: Queues
+    passed: dict[str, int] = field(default_factory=dict)  # how many of a researcher's have had their turn and wait on
 
-    @property
-    def ticket(self) -> Ticket:
-        """The next of its class."""
-        return self.tickets[self.index]
+    def first(self, had: Callable[[str], int]) -> tuple[int, Ticket] | None:
+        """The next of its class, with what the researcher has had; None when nobody is left."""
+        passed = self.passed
+        return min(
+            (
+                (had(user), tickets[passed.get(user, 0)])
+                for user, tickets in self.queues.items()
+                if passed.get(user, 0) < len(tickets)
+            ),
+            default=None,
+        )
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether nobody is left."""
-        return self.index >= len(self.tickets)
+    def skip(self, user: str) -> None:
+        """The first of this researcher has had its turn and waits on."""
+        self.passed[user] = self.passed.get(user, 0) + 1
 
 
 class Walk:
@@ -48,17 +55,32 @@ class Walk:
                 self._heads[leaf] = heads
                 self._count(leaf, len(heads))
 
-    def next(self) -> tuple[AllocationPath, Head] | None:
-        """The head of the best leaf; None when all are done. The caller advances it or closes it."""
-        if not self._open.get(ROOT):
-            return None
-        path = ROOT
-        while not self._heads.get(path):
-            path = min(
-                (child for child in self._tree[path].children if self._open.get(child)),
-                key=lambda child: (self._shares.metric(child), child),
-            )
-        return path, min(self._heads[path], key=lambda head: (head.key.urgency, head.ticket))
+    def next(self) -> tuple[AllocationPath, Head, WorkloadId] | None:
+        """Who is first in the best leaf; None when all are done. The caller starts it, skips it or closes its class."""
+        while self._open.get(ROOT):
+            path = ROOT
+            while not self._heads.get(path):
+                path = min(
+                    (child for child in self._tree[path].children if self._open.get(child)),
+                    key=lambda child: (self._shares.metric(child), child),
+                )
+            found = self._first(path)
+            if found is not None:
+                return path, *found
+        return None
+
+    def _first(self, leaf: AllocationPath) -> tuple[Head, WorkloadId] | None:
+        had = partial(self._shares.had, leaf)
+        best: tuple[tuple[int, int, Ticket], Head] | None = None
+        for head in tuple(self._heads[leaf]):
+            first = head.first(had)
+            if first is None:
+                self.close(leaf, head)
+                continue
+            rank = (head.key.urgency, *first)
+            if best is None or rank < best[0]:
+                best = rank, head
+        return (best[1], best[0][2].workload) if best is not None else None
 
     def close(self, leaf: AllocationPath, head: Head) -> None:
         """Nobody else of this class can start in this pass, or nobody is left."""
@@ -74,22 +96,22 @@ def _heads(line: Line, pool: PoolName, choice: int) -> list[Head]:
     return [Head(key, line[key]) for key in sorted(line) if len(key.pools) > choice and key.pools[choice] == pool]
 
 
-def unallocated(facts: Facts, pool: PoolName, choice: int, shares: Shares) -> Iterator[tuple[AllocationPath, Head]]:
-    """Heads of unallocated work: by their leaf's metric, leaves of equal metric by submission. The caller advances."""
+def unallocated(facts: Facts, pool: PoolName, choice: int, shares: Shares) -> Iterator[WorkloadId]:
+    """Unallocated work: by their leaf's metric, leaves of equal metric by submission. The caller starts it, or its
+    class is closed."""
     side = facts.waiting.unallocated
-    ranked: dict[float, list[tuple[AllocationPath, Head]]] = {}
+    ranked: dict[float, list[list[Ticket]]] = {}
     for leaf in sorted(side):
         for head in _heads(side[leaf], pool, choice):
-            ranked.setdefault(shares.metric(leaf), []).append((leaf, head))
+            ranked.setdefault(shares.metric(leaf), []).extend(head.queues.values())
     for metric in sorted(ranked):
-        heads = ranked[metric]
-        while heads:
-            leaf, head = min(heads, key=lambda pair: pair[1].ticket)
-            before = (head.index, len(head.tickets))
-            yield leaf, head
-            # A caller that neither advanced nor started anything has closed the class.
-            if head.exhausted or (head.index, len(head.tickets)) == before:
-                heads.remove((leaf, head))
+        open_classes = ranked[metric]
+        while open_classes:
+            tickets = min(open_classes)
+            before = len(tickets)
+            yield tickets[0].workload
+            if not tickets or len(tickets) == before:
+                open_classes.remove(tickets)
 
 
 def queue(facts: Facts) -> tuple[WorkloadId, ...]:
@@ -101,7 +123,7 @@ def queue(facts: Facts) -> tuple[WorkloadId, ...]:
         first_choices = sorted({key.pools[0] for line in side.values() for key in line})
         for pool in first_choices:
             lines = {
-                leaf: {key: tickets for key, tickets in line.items() if key.pools[0] == pool}
+                leaf: {key: queues for key, queues in line.items() if key.pools[0] == pool}
                 for leaf, line in side.items()
             }
             lines = {leaf: line for leaf, line in lines.items() if line}
@@ -118,7 +140,7 @@ def _by_tree(tree: Tree, shares: Shares, lines: dict[AllocationPath, Line]) -> I
 
     def below(path: AllocationPath) -> Iterator[Ticket]:
         if path in lines:
-            yield from in_order(lines[path])
+            yield from in_order(lines[path], partial(shares.had, path))
         for child in sorted(busy.intersection(tree[path].children), key=lambda one: (shares.metric(one), one)):
             yield from below(child)
 
@@ -128,6 +150,10 @@ def _by_tree(tree: Tree, shares: Shares, lines: dict[AllocationPath, Line]) -> I
 def _by_metric(tree: Tree, shares: Shares, lines: dict[AllocationPath, Line]) -> Iterator[Ticket]:
     ranked: dict[float, list[Iterator[Ticket]]] = {}
     for leaf in sorted(lines):
-        ranked.setdefault(shares.metric(leaf), []).append(in_order(lines[leaf]))
+        ranked.setdefault(shares.metric(leaf), []).append(in_order(lines[leaf], _alike))
     for metric in sorted(ranked):
         yield from merge(*ranked[metric])
+
+
+def _alike(user: str) -> int:
+    return 0

@@ -6,7 +6,7 @@ Below 1 an allocation is under-served. beta (banking) is 1 here: unused time is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -26,6 +26,10 @@ class Standing:
     metric: float
 
 
+def _nothing(leaf: AllocationPath, user: str) -> int:
+    return 0
+
+
 class Shares:
     """Metrics of all allocations in one pool, kept current while a pass grants GPUs.
 
@@ -36,6 +40,7 @@ class Shares:
         capacity: GPUs of the pool; the ranks do not depend on it, the figures do.
         window: W.
         count_commitment: Whether K is part of the metric.
+        researchers: O + K of a researcher in a leaf, K if it is counted.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class Shares:
         capacity: int,
         window: Millis,
         count_commitment: bool,
+        researchers: Callable[[AllocationPath, str], int] = _nothing,
     ) -> None:
         self.tree = tree
         self._occupancy = occupancy
@@ -54,11 +60,15 @@ class Shares:
         self._full = max(capacity, 1) * window
         self._count = count_commitment
         self._metrics: dict[AllocationPath, float] = {}
+        self._researchers = researchers
+        self._had: dict[tuple[AllocationPath, str], int] = {}
         for leaf in sorted(commitment):
             self.grant(leaf, commitment[leaf])
 
-    def grant(self, leaf: AllocationPath, commitment: int) -> None:
-        """Count GPU time that has just been promised to ``leaf``."""
+    def grant(self, leaf: AllocationPath, commitment: int, user: str | None = None) -> None:
+        """Count GPU time that has just been promised to ``leaf``, and in it to ``user``."""
+        if user is not None and self._count:
+            self._had[leaf, user] = self.had(leaf, user) + commitment
         for path in self.tree[leaf].lineage:
             self._commitment[path] = self._commitment.get(path, 0) + commitment
             self._metrics.pop(path, None)
@@ -77,6 +87,13 @@ class Shares:
         if not entitlement:
             return inf
         return (self._occupancy[path] + committed) * entitlement.denominator / (entitlement.numerator * self._full)
+
+    def had(self, leaf: AllocationPath, user: str) -> int:
+        """O + K of a researcher in a leaf: the one with less comes first there, if their priorities are equal."""
+        known = self._had.get((leaf, user))
+        if known is None:
+            known = self._had[leaf, user] = self._researchers(leaf, user)
+        return known
 
     def standing(self, path: AllocationPath, more: int = 0) -> Standing:
         """The metric with its parts, for people to read."""

@@ -43,9 +43,10 @@ def snapshot(state: State) -> Plain:
         "ledgers": {
             pool: {
                 "totals": dict(ledger.totals),
-                "accounts": {
-                    path: [[mark.at, mark.total, mark.gpus] for mark in ledger.accounts[path].marks]
-                    for path in sorted(ledger.accounts)
+                "accounts": {path: _marks(ledger.accounts[path]) for path in sorted(ledger.accounts)},
+                "researchers": {
+                    path: {user: _marks(users[user]) for user in sorted(users)}
+                    for path, users in sorted(ledger.researchers.items())
                 },
             }
             for pool, ledger in facts.ledgers.items()
@@ -55,8 +56,15 @@ def snapshot(state: State) -> Plain:
     }
 
 
+def _marks(account: Account) -> list[list[int]]:
+    return [[mark.at, mark.total, mark.gpus] for mark in account.marks]
+
+
 def restore(plain: Mapping[str, Any], validate: bool = False) -> State:
     """The state that ``snapshot`` wrote.
+
+    One of before there were accounts of researchers can be read too. All researchers of a leaf are then equals at that
+    moment, whatever they had had before, and are charged from there on.
 
     Raises:
         MalformedRecord: It was written by another version, or is not a snapshot.
@@ -100,7 +108,16 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
     facts.now = Instant(plain["now"])
     facts.reservations = int(plain["reservations"])
     facts.protected_preemptions = int(plain["protected_preemptions"])
+    _open_researchers(facts, {PoolName(pool) for pool, each in plain["ledgers"].items() if "researchers" not in each})
     return facts
+
+
+def _open_researchers(facts: Facts, pools: set[PoolName]) -> None:
+    for workload in sorted(facts.holding):
+        record = facts.holding[workload]
+        if record.rate and record.held is not None and record.held.pool in pools:
+            spec, ledger = record.spec, facts.ledgers[record.held.pool]
+            ledger.charge_researcher(spec.allocation, spec.user, facts.now, record.rate, facts.policy.window)
 
 
 def _ledger(plain: Mapping[str, Any]) -> PoolLedger:
@@ -110,6 +127,10 @@ def _ledger(plain: Mapping[str, Any]) -> PoolLedger:
     ledger.totals = {use: int(plain["totals"][use]) for use in ledger.totals}
     for path, marks in plain["accounts"].items():
         ledger.accounts[AllocationPath(path)] = Account(Mark(*mark) for mark in marks)
+    for path, users in plain.get("researchers", {}).items():
+        ledger.researchers[AllocationPath(path)] = {
+            user: Account(Mark(*mark) for mark in marks) for user, marks in users.items()
+        }
     return ledger
 
 

@@ -1,4 +1,4 @@
-"""Who waits: per leaf, and in a leaf per class of workloads that a pass treats alike.
+"""Who waits: per leaf, in a leaf per class of workloads that a pass treats alike, and in a class per researcher.
 
 When one workload of a class cannot start, none behind it in the same class can, so a pass looks at one head per class
 and not at ten thousand workloads.
@@ -7,7 +7,7 @@ and not at ten thousand workloads.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
@@ -34,7 +34,9 @@ class Ticket(NamedTuple):
     workload: WorkloadId
 
 
-Line = dict[WaitClass, list[Ticket]]
+# Those of one class, by researcher. Unallocated work is not ordered by researcher: all of it is under "".
+Queues = dict[str, list[Ticket]]
+Line = dict[WaitClass, Queues]
 
 
 def class_of(spec: WorkloadSpec) -> WaitClass:
@@ -43,6 +45,11 @@ def class_of(spec: WorkloadSpec) -> WaitClass:
     # Priority counts inside a leaf and for allocated work only.
     urgency = -spec.priority if spec.allocated else 0
     return WaitClass(urgency, shape.gpus_per_node, shape.nodes, shape.gpu_type, spec.pools, spec.min_runtime)
+
+
+def queue_of(spec: WorkloadSpec) -> str:
+    """Whose place in the leaf counts for a workload."""
+    return spec.user if spec.allocated else ""
 
 
 @dataclass(slots=True)
@@ -61,7 +68,7 @@ class Waiting:
             insort(self.plain, ticket)
             return
         line = self._side(spec).setdefault(spec.allocation, {})
-        insort(line.setdefault(class_of(spec), []), ticket)
+        insort(line.setdefault(class_of(spec), {}).setdefault(queue_of(spec), []), ticket)
 
     def remove(self, spec: WorkloadSpec, ticket: Ticket) -> None:
         """Take a workload out."""
@@ -71,8 +78,10 @@ class Waiting:
             return
         side = self._side(spec)
         line = side[spec.allocation]
-        key = class_of(spec)
-        _drop(line[key], ticket)
+        key, user = class_of(spec), queue_of(spec)
+        _drop(line[key][user], ticket)
+        if not line[key][user]:
+            del line[key][user]
         if not line[key]:
             del line[key]
         if not line:
@@ -86,17 +95,21 @@ class Waiting:
         return self.allocated if spec.allocated else self.unallocated
 
 
-def in_order(line: Line) -> Iterator[Ticket]:
-    """All of one leaf: by priority, then submission, then id."""
-    by_urgency: dict[int, list[list[Ticket]]] = {}
-    for key, tickets in line.items():
-        by_urgency.setdefault(key.urgency, []).append(tickets)
-    for urgency in sorted(by_urgency):
-        yield from merge(*by_urgency[urgency])
+def in_order(line: Line, had: Callable[[str], int]) -> Iterator[Ticket]:
+    """All of one leaf: by priority, then by what their researcher has had, then submission, then id."""
+    ranked: dict[tuple[int, int], list[list[Ticket]]] = {}
+    for key, queues in line.items():
+        for user, tickets in queues.items():
+            ranked.setdefault((key.urgency, had(user)), []).append(tickets)
+    for rank in sorted(ranked):
+        yield from merge(*ranked[rank])
 
 
 def _copied(side: dict[AllocationPath, Line]) -> dict[AllocationPath, Line]:
-    return {leaf: {key: list(tickets) for key, tickets in line.items()} for leaf, line in side.items()}
+    return {
+        leaf: {key: {user: list(tickets) for user, tickets in queues.items()} for key, queues in line.items()}
+        for leaf, line in side.items()
+    }
 
 
 def _drop(tickets: list[Ticket], ticket: Ticket) -> None:

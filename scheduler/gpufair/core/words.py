@@ -37,6 +37,11 @@ def gpus(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
+def gpu_time(millis: int) -> str:
+    """An amount of GPU time, like 1.25 GPU h."""
+    return f"{millis / 3_600_000:.3g} GPU h"
+
+
 def were(count: int) -> str:
     """A number of GPUs as the subject of a past sentence."""
     return f"{gpus(count)} {'was' if count == 1 else 'were'}"
