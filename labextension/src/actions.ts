@@ -5,10 +5,11 @@ import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { ServerConnection } from '@jupyterlab/services';
 import { MenuSvg } from '@jupyterlab/ui-components';
 import type { CommandRegistry } from '@lumino/commands';
+import { Widget } from '@lumino/widgets';
 
 import type { Sessions } from './model';
 import { act, serverNow } from './request';
-import { allows, clock } from './text';
+import { allows, clock, detailText } from './text';
 import type { Action, ISession } from './wire';
 
 const LABELS: Record<Action, string> = {
@@ -26,6 +27,9 @@ const CAPTIONS: Record<Action, string> = {
 };
 
 export const ACTIONS = Object.keys(LABELS) as Action[];
+
+/** Always there: who cannot hover reads here what the tooltip says, and what waits has no other item. */
+export const DETAILS = 'gpufair:details';
 
 export function commandOf(action: Action): string {
   return `gpufair:${action}`;
@@ -57,6 +61,13 @@ async function agreed(session: ISession): Promise<boolean> {
   return answer.button.accept;
 }
 
+async function showDetails(session: ISession): Promise<void> {
+  const body = new Widget();
+  body.addClass('jp-gpufair-details');
+  body.node.textContent = `${detailText(session, serverNow())}\n\nMore in a terminal: gpufair why ${session.workload_id.slice(0, 8)}`;
+  await showDialog({ title: 'GPU session', body, buttons: [Dialog.okButton({ label: 'Close' })] });
+}
+
 export function addCommands(
   commands: CommandRegistry,
   sessions: Sessions,
@@ -77,7 +88,20 @@ export function addCommands(
       }
     });
   }
+  commands.addCommand(DETAILS, {
+    label: 'Show Session Details',
+    caption: 'Why it waits or what it holds, its budget, and what was saved',
+    describedBy: { args: { type: 'object', properties: {} } },
+    isEnabled: () => sessions.current !== null,
+    isVisible: () => sessions.current !== null,
+    execute: async () => {
+      if (sessions.current) {
+        await showDetails(sessions.current);
+      }
+    }
+  });
   sessions.currentChanged.connect(() => {
+    commands.notifyCommandChanged(DETAILS);
     for (const action of ACTIONS) {
       commands.notifyCommandChanged(commandOf(action));
     }
@@ -91,15 +115,16 @@ export function menuOpener(commands: CommandRegistry, sessions: Sessions): (anch
   menu.title.label = 'GPU session';
   return anchor => {
     const session = sessions.current;
+    if (!session) {
+      return;
+    }
     menu.clearItems();
     for (const action of ACTIONS) {
-      if (session && allows(session, action)) {
+      if (allows(session, action)) {
         menu.addItem({ command: commandOf(action) });
       }
     }
-    if (menu.items.length === 0) {
-      return;
-    }
+    menu.addItem({ command: DETAILS });
     menu.aboutToClose.connect(function back() {
       menu.aboutToClose.disconnect(back);
       anchor.setAttribute('aria-expanded', 'false');

@@ -6,7 +6,7 @@ import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
-import { ACTIONS, addCommands, commandOf, menuOpener } from './actions';
+import { ACTIONS, DETAILS, addCommands, commandOf, menuOpener } from './actions';
 import { Sessions } from './model';
 import { addNotices } from './notices';
 import { addOutputs } from './outputs';
@@ -29,8 +29,8 @@ const sessionStatus: JupyterFrontEndPlugin<void> = {
     addCommands(app.commands, sessions, settings);
     addNotices(sessions, settings);
     addOutputs(tracker, sessions, settings);
-    for (const action of ACTIONS) {
-      palette?.addItem({ command: commandOf(action), category: 'GPU Fair Share' });
+    for (const command of [...ACTIONS.map(commandOf), DETAILS]) {
+      palette?.addItem({ command, category: 'GPU Fair Share' });
     }
     statusBar?.registerStatusItem(sessionStatus.id, {
       item: new SessionStatus(sessions, menuOpener(app.commands, sessions)),

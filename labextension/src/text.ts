@@ -21,6 +21,13 @@ export function clock(atS: number, nowS: number): string {
   return sameDay ? time : `${at.toLocaleDateString([], { weekday: 'short' })} ${time}`;
 }
 
+/** The scheduler's sentences name moments in UTC, the same for everybody; here they become the reader's. */
+export function localised(sentence: string, nowS: number): string {
+  return sentence.replace(/(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?Z)/g, (_, day: string, time: string) =>
+    clock(Date.parse(`${day}T${time}`) / 1000, nowS)
+  );
+}
+
 export function cells(count: number): string {
   return count === 1 ? '1 cell' : `${count} cells`;
 }
@@ -81,7 +88,7 @@ export function statusText(session: ISession, nowS: number): string {
 export function detailText(session: ISession, nowS: number): string {
   const lines = [statusText(session, nowS)];
   if (session.reason) {
-    lines.push(session.reason);
+    lines.push(localised(session.reason, nowS));
   }
   lines.push(`Budget: ${session.allocation}`);
   if (session.node) {

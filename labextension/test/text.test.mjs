@@ -74,3 +74,11 @@ test('only actions that make sense are offered', () => {
   assert.deepEqual(offered({ state: 'parked', checkpoint }), ['resume']);
   assert.deepEqual(offered({ state: 'queued' }), []);
 });
+
+test('moments in a sentence are shown in local time', () => {
+  const at = new Date(NOW * 1000);
+  const utc = at.toISOString().replace('T', ' ');
+  const shown = at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false });
+  const text = detailText(session({ state: 'queued', reason: `the first protection ends at ${utc}` }), NOW);
+  assert.ok(text.includes(`the first protection ends at ${shown}\n`), text);
+});

@@ -120,7 +120,7 @@ def test_the_menu_works_from_the_keyboard(lab: Lab, ui: Look) -> None:
         page.locator(ITEM).focus()
         page.keyboard.press("Enter")
         items = page.locator(".jp-gpufair-menu .lm-Menu-item")
-        expect(items).to_have_text(["Save Session Now", "Park Session"])
+        expect(items).to_have_text(["Save Session Now", "Park Session", "Show Session Details"])
         page.keyboard.press("Escape")
         expect(items).to_have_count(0)
         expect(page.locator(ITEM)).to_be_focused()
@@ -131,6 +131,26 @@ def test_the_menu_works_from_the_keyboard(lab: Lab, ui: Look) -> None:
         return kernel_id
 
     assert asked(lab, ui(look)) == ["park"]
+
+
+def test_who_waits_can_read_why(lab: Lab, ui: Look) -> None:
+    """A tooltip needs a mouse, and a session that waits allows nothing else: its menu must not be empty."""
+    lab.write_notebook("details.ipynb", "python3", {"a": "1"})
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "details.ipynb")
+        tell(lab, kernel_id, state="queued", position=1, reason="waiting for 1 GPU: 0 of 2 GPUs are free")
+        expect(page.locator(ITEM)).to_have_text(re.compile("queued, place 1"))
+        page.locator(ITEM).click()
+        items = page.locator(".jp-gpufair-menu .lm-Menu-item")
+        expect(items).to_have_text(["Show Session Details"])
+        items.click()
+        expect(page.locator(".jp-Dialog")).to_contain_text("waiting for 1 GPU: 0 of 2 GPUs are free")
+        expect(page.locator(".jp-Dialog")).to_contain_text("gpufair why ")
+        page.keyboard.press("Escape")
+        expect(page.locator(".jp-Dialog")).to_have_count(0)
+
+    ui(look)
 
 
 def test_a_restore_is_offered_once_and_done_on_request(lab: Lab, ui: Look) -> None:
