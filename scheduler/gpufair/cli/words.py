@@ -136,8 +136,8 @@ def shape(workload: Workload) -> str:
 
 
 def protection(workload: Workload, now: float) -> str:
-    """How long it stays protected."""
-    if workload.protected_until_s is None or not workload.leases:
+    """How long it stays protected; work without GPUs needs no protection."""
+    if workload.protected_until_s is None or not workload.leases or not workload.gpus:
         return NOTHING
     left = workload.protected_until_s - now
     return span(left) if left > 0 else "over"
