@@ -36,6 +36,7 @@ SMALL = Policy(
     window=Millis(60_000),
     max_min_runtime=Millis(20_000),
     grid=Millis(5_000),
+    grid_checkpoint=Millis(500),
     grace_session=Millis(3_000),
     grace_batch=Millis(1_000),
 )

@@ -47,7 +47,7 @@ def check_policy(policy: Policy) -> None:
         )
     if not 0 <= policy.hysteresis < 1:
         raise InvalidSpec(f"hysteresis of {policy.hysteresis:g} is not a fraction; use one from 0 up to 1, like 0.02")
-    for name in ("window", "grid"):
+    for name in ("window", "grid", "grid_checkpoint"):
         if getattr(policy, name) <= 0:
             raise InvalidSpec(f"{name} must be longer than 0")
     for name in ("max_min_runtime", "grace_session", "grace_batch"):

@@ -147,6 +147,7 @@ class Policy:
     max_min_runtime: Millis = Millis(8 * HOUR)
     hysteresis: float = 0.02
     grid: Millis = MINUTE
+    grid_checkpoint: Millis = Millis(10 * SECOND)  # the grid of a pool in which a checkpoint is in flight, if finer
     grace_session: Millis = Millis(120 * SECOND)
     grace_batch: Millis = Millis(20 * SECOND)
     commitment: bool = True  # count K in the metric
