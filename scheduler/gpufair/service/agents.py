@@ -107,12 +107,12 @@ class AgentHub:
                 f"a hello to {node!r} has to be of that node, with a boot id; it names {hello.node.name!r}"
             )
         running = {(WorkloadId(workload), incarnation) for workload, incarnation in hello.running}
-        after, wanted = await self._runtime.do(lambda turn: self._greet(turn, node, hello.boot, running))
+        after, number, wanted = await self._runtime.do(lambda turn: self._greet(turn, node, hello.boot, running))
         self._dispatcher.channel(node).last_seen = self._runtime.now()
         known = sorted(key for key in wanted if key in running)
         _log.info("agent of node %s said hello: runs %d, %d of them expected", node, len(running), len(known))
         if missing := wanted - running:
-            self._spawn(self._settle(node, hello.boot, missing))
+            self._spawn(self._settle(node, number, missing))
         return {"after": after, "expected": [list(key) for key in known]}
 
     async def commands(self, node: str, after: int, boot: str, wait_s: float = COMMAND_WAIT_S) -> list[Command]:
@@ -181,18 +181,23 @@ class AgentHub:
         if any(view.node.name == node and view.lost for view in turn.state.nodes()):
             self._join(turn, inventory)
 
-    def _greet(self, turn: Turn, node: str, boot: str, running: set[Key]) -> tuple[int, set[Key]]:
-        """Begin a boot: where to poll from, and which workloads hold GPUs on ``node``. A lost node is there again."""
+    def _greet(self, turn: Turn, node: str, boot: str, running: set[Key]) -> tuple[int, int, set[Key]]:
+        """Begin a boot: where to poll from, which hello of the node this is, and which workloads hold GPUs on it.
+
+        A lost node is there again.
+        """
         inventory = self._expected.get(node)
         held = _held_on(turn.state, node) if inventory is not None else []
         # The line is begun anew in the very turn that looks at the state: what is decided before is repeated here,
         # what is decided later is added after it, and what is decided in this turn is left out the second time.
         wanted = {(workload.id, workload.incarnation) for workload in held}
-        after = self._dispatcher.channel(node).hello(boot, running - wanted)
+        channel = self._dispatcher.channel(node)
+        after = channel.hello(boot, running - wanted)
+        number = channel.hellos
         for workload in held:
             self._repeat(turn, workload, node, (workload.id, workload.incarnation) in running)
         self._rejoin(turn, node)
-        return after, wanted
+        return after, number, wanted
 
     def _repeat(self, turn: Turn, workload: Workload, node: str, runs: bool) -> None:
         self._dispatcher.due(workload, node, runs)
@@ -216,13 +221,16 @@ class AgentHub:
 
     # -- watching -------------------------------------------------------------------------------------------------
 
-    async def _settle(self, node: str, boot: str, missing: set[Key]) -> None:
-        """What a node should run but doesn't, and about which it has nothing to report, is gone."""
+    async def _settle(self, node: str, number: int, missing: set[Key]) -> None:
+        """What a node should run but doesn't, and about which it has nothing to report, is gone.
+
+        Only the latest hello counts: what was missing at an earlier one may have been started since.
+        """
         await asyncio.sleep(self._settle_s)
         channel = self._dispatcher.channel(node)
 
         def step(turn: Turn) -> None:
-            if channel.boot != boot:
+            if channel.hellos != number or not channel.boot:
                 return
             for workload in _held_on(turn.state, node):
                 started = (str(workload.id), workload.incarnation, "start") in channel.once

@@ -26,6 +26,7 @@ class Channel:
 
     node: str
     boot: str = ""
+    hellos: int = 0  # counted: what was concluded from one says nothing any more after the next
     seq: int = 0  # of the last command
     line: deque[Command] = field(default_factory=deque)
     last_seen: Instant | None = None
@@ -51,6 +52,7 @@ class Channel:
     def hello(self, boot: str, strays: Iterable[tuple[str, int]] = ()) -> int:
         """A boot begins: forget what the former one was told. Returns the number to poll from."""
         self.boot = boot
+        self.hellos += 1
         self.strays = set(strays)
         self.acked = 0
         self.line.clear()

@@ -81,7 +81,11 @@ class Turn:
         """A kernel is reachable only between its start and its release."""
         detail = self.detail(action.workload)
         match action:
-            case act.Start() | act.Stop() | act.Requeue() | act.Park() | act.End():
+            case act.Start():
+                # Kernels are counted anew in each incarnation. Whoever compares (incarnation, generation) must not meet
+                # the new incarnation with the last one's count: its first kernel would look like one of the past.
+                self.set_detail(action.workload, Detail(checkpoints=detail.checkpoints))
+            case act.Stop() | act.Requeue() | act.Park() | act.End():
                 fresh = Detail(generation=detail.generation, checkpoints=detail.checkpoints)
                 self.set_detail(action.workload, fresh)
             case _:

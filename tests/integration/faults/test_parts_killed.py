@@ -47,6 +47,11 @@ def test_kernel(world: World, saved: bool) -> None:
             assert world.server.call("POST", f"/gpufair/sessions/{kernel}/restore")[0] == 202
             wait_until(lambda: not world.server.session(kernel)["restore_offered"], 20, "restored")
             assert ran(tab, "print(x)") == "5\n"
+        # A session whose kernel was replaced moves like any other.
+        ran(tab, "x = 6")
+        assert world.server.call("POST", f"/gpufair/sessions/{kernel}/park")[0] == 202
+        world.state_is(kernel, "parked")
+        assert ran(tab, "print(x)") == "6\n"
 
 
 @pytest.mark.parametrize("saved", [True, False])

@@ -257,6 +257,51 @@ async def test_what_a_node_has_lost_is_queued_again(tmp_path: Path) -> None:
         assert [(one["workload"], one["incarnation"]) for one in await agent.commands()] == [("w", 2)]
 
 
+async def test_kernels_never_seem_to_be_of_the_past(tmp_path: Path) -> None:
+    """(incarnation, generation), by which clients know what is news, only ever grows, through restarts and moves."""
+    async with service_at(tmp_path) as (it, client):
+        agent = FakeAgent(it, client)
+        await agent.hello()
+        seen: list[tuple[int, int]] = []
+
+        async def look() -> None:
+            now = await view(client)
+            seen.append((now["incarnation"], now["generation"]))
+
+        await session(client)
+        await look()
+        for incarnation in (1, 2):
+            for generation in (1, 2, 3):
+                await agent.report(
+                    "serving", "w", incarnation, generation=generation, connection=PORTS, devices=["virtual-0"]
+                )
+                await look()
+            await client.post(f"{API}/workloads/w/park")
+            await look()
+            await agent.report("released", "w", incarnation, busy=False)
+            await look()
+            await client.post(f"{API}/workloads/w/resume")
+            await look()
+        assert seen == sorted(seen)
+        assert seen[-1] == (3, 0)
+
+
+async def test_only_the_latest_hello_says_what_is_lost(tmp_path: Path) -> None:
+    """A session that was granted just before a hello, is started after it, and runs at the next one, is not lost."""
+    async with service_at(tmp_path) as (it, client):
+        agent = FakeAgent(it, client)
+        await session(client)
+        await agent.hello()
+        (start,) = await agent.commands()
+        assert start["kind"] == "start"
+        await agent.hello(("w", 1))
+        await agent.report("serving", "w", generation=1, connection=PORTS, devices=["virtual-0"])
+        await asyncio.sleep(4 * it.hub._settle_s)
+        now = await view(client)
+        assert (now["state"], now["incarnation"]) == ("running", 1)
+        assert await agent.commands() == []
+
+
 async def test_reports_may_come_twice(tmp_path: Path) -> None:
     """An answer that got lost makes an agent send again: nothing is counted twice."""
     async with service_at(tmp_path) as (it, client):
