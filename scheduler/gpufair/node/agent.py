@@ -41,6 +41,7 @@ from gpufair.wire import (
 )
 
 BACKOFF_S = (0.1, 2.0)
+STEADY_S = 5.0  # a conversation that lasted that long went well
 LINGER_CHECK_S = 1.0
 LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05
 GRACE_S = 120.0
@@ -94,7 +95,10 @@ class Agent:
         self._live: dict[tuple[str, int], Supervised] = {}
         self._alone_since: float | None = time.monotonic()  # monotonic; None while a service answers
         self._names = 0
-        write_json(folder / "agent.json", {"pid": os.getpid(), "boot": self._boot}, durable=False)
+        try:
+            write_json(folder / "agent.json", {"pid": os.getpid(), "boot": self._boot}, durable=False)
+        except OSError as err:  # a full disk: what runs here needs an agent all the same
+            _log.warning("agent.json cannot be written: %s", err)
 
     # ---------------------------------------------------------------- life
 
@@ -145,9 +149,9 @@ class Agent:
         pause = BACKOFF_S[0]
         while True:
             calls = [ServiceCalls(self._config.state_dir, self._config.node.name, self._config.token) for _ in range(2)]
+            begun = time.monotonic()
             try:
                 after = await self._hello(calls[0])
-                pause = BACKOFF_S[0]
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._take_commands(calls[0], after))
                     group.create_task(self._send_reports(calls[1]))
@@ -158,6 +162,8 @@ class Agent:
                     call.close()
             if self._alone_since is None:
                 self._alone_since = time.monotonic()
+            if time.monotonic() - begun > STEADY_S:
+                pause = BACKOFF_S[0]  # a service that takes a hello and nothing else is not asked ten times a second
             await asyncio.sleep(pause)
             pause = min(pause * 2, BACKOFF_S[1])
 

@@ -55,6 +55,7 @@ async def _supervise(
     folder: Path, listener_fd: int, start: dict[str, Any], first: Child | None, problem: str, notices: list[int]
 ) -> None:
     import asyncio  # noqa: PLC0415
+    import logging  # noqa: PLC0415
     import socket  # noqa: PLC0415
     import time  # noqa: PLC0415
 
@@ -81,7 +82,8 @@ async def _supervise(
         try:
             write_json(folder / STATUS_FILE, known, durable=False)
         except OSError as err:
-            print(f"the status cannot be written now: {err}", file=sys.stderr)  # noqa: T201  # its log
+            # Never print(): its log is on the same full disk, and that error would end whoever changes the status.
+            logging.getLogger(__name__).warning("the status cannot be written now: %s", err)
 
     status({"phase": "starting", "child": None if first is None else [first.identity.pid, first.identity.started]})
     await link.open(socket.socket(fileno=listener_fd))

@@ -65,6 +65,7 @@ class Runtime:
         self._snapshot_seq = 0
         self._last_at = Instant(0)
         self._retry_at: Instant | None = None
+        self._said = ""  # the problem with the journal that was logged last
         self._task: asyncio.Task[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
         self._shown: dict[WorkloadId, dict[str, Any]] = {}  # as last told to subscribers
@@ -224,7 +225,9 @@ class Runtime:
         except (StoreUnavailable, StoreError) as err:
             self._sound = False
             self._retry_at = after(self.now(), STORE_RETRY)
-            _log.error("%s", err)
+            if str(err) != self._said:  # a full disk would otherwise be filled with complaints as soon as there is room
+                self._said = str(err)
+                _log.error("%s", err)
             for asked in batch:
                 asked.fail(err)
             with suppress(StoreUnavailable, StoreError):
@@ -264,6 +267,7 @@ class Runtime:
     def _committed(self, turn: Turn, batch: list[Asked[Any]]) -> None:
         if turn.entries:
             self._last_at = self._state.now
+            self._said = ""
         self._details.update(turn.staged)
         for asked in batch:
             asked.answer()
