@@ -87,7 +87,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "protected_until_s": workload.protected_until_s,
         "position": workload.position,
         "estimate_s": workload.estimate_s,
-        "reason": workload.reason,
+        "reason": workload.waits_for or workload.reason,
         "checkpoint": saved
         and {"id": saved.id, "at_s": saved.at_s, "size_bytes": saved.size_bytes, "duration_s": saved.duration_s},
         "restore_offered": workload.restore_offered,

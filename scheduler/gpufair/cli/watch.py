@@ -81,7 +81,7 @@ def queue(as_json: AsJson = False, state_dir: StateDir = None) -> None:
             shape(w),
             span(max(0.0, now - w.submitted_s)),
             NOTHING if w.estimate_s is None else f"~ {moment(w.estimate_s, now)}",
-            localised(w.reason, now),
+            localised(w.waits_for or w.reason, now),
         )
         for at, w in enumerate(seen.workloads, 1)
     )

@@ -76,7 +76,8 @@ class Workload:
     deadline_s: float | None = None  # of the checkpoint in progress
     position: int | None = None  # in the queue, from 1
     estimate_s: float | None = None  # when it may start: an estimate, not a promise
-    reason: str = ""
+    waits_for: str = ""  # while queued: what stands in its way, and how it came to wait
+    reason: str = ""  # what was last decided about it
     busy: bool = False
     beneficiary: str | None = None  # who gets its GPUs
     checkpoint: CheckpointView | None = None

@@ -37,7 +37,7 @@ def workload_view(
     else:
         charged_ms = int(charged)
     launch: Mapping[str, Any] = spec.launch
-    at, reason = _waiting(state, workload, position) if position is not None else (None, it.reason)
+    at, waits_for = _waiting(state, workload, position) if position is not None else (None, "")
     return {
         "id": it.id,
         "name": spec.name,
@@ -63,7 +63,8 @@ def workload_view(
         "deadline_s": seconds(it.deadline) if it.phase in (Phase.CHECKPOINTING, Phase.STOPPING) else None,
         "position": position,
         "estimate_s": seconds(at),
-        "reason": reason,
+        "waits_for": waits_for,
+        "reason": it.reason,
         "busy": it.busy,
         "beneficiary": it.beneficiary,
         "checkpoint": checkpoint_dict(it.checkpoint) if it.checkpoint else None,
@@ -85,7 +86,7 @@ def _waiting(state: State, workload: WorkloadId, position: int) -> tuple[Instant
     """When it may start and why not now: for the first in the queue only, since each guess looks at all nodes."""
     record = state.facts.record(workload)
     if position > ESTIMATED:
-        return None, record.reason
+        return None, ""
     guess = estimate(state.facts, record, position - 1)
     return guess.at, brief(state.facts, record, guess)
 

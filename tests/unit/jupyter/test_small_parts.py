@@ -146,6 +146,8 @@ def test_the_view_is_what_the_schema_promises(known: Sessions) -> None:
         for view in views:
             logger.schemas.validate_event(SESSION_EVENT, view)
         assert views[-1]["lost"] == []
+        session.workload = replace(PARKED, state="queued", reason="preempted", waits_for="preempted; 0 of 1 GPU is free")
+        assert session_view(session)["reason"] == "preempted; 0 of 1 GPU is free"
         assert (views[-1]["node"], views[-1]["device_ids"], views[-1]["held_cells"]) == ("n", ["d"], 3)
     finally:
         call_on_io(forget(session), 10)
