@@ -9,7 +9,7 @@ import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel, KernelMessage, ServerConnection } from '@jupyterlab/services';
 
 import { kernelIdOf, type Sessions } from './model';
-import { latestByCell, missing } from './recorded';
+import { latestByCell, missing, withNote } from './recorded';
 import { getOutputs } from './request';
 import type { IExecution } from './wire';
 
@@ -119,9 +119,11 @@ function isIdle(message: KernelMessage.IMessage): boolean {
 }
 
 function show(model: ICodeCellModel, execution: IExecution): void {
-  const rest = missing(model.outputs.toJSON(), execution.outputs);
+  const shown = model.outputs.toJSON();
+  const wanted = withNote(shown, execution);
+  const rest = missing(shown, wanted);
   if (rest === null) {
-    model.outputs.fromJSON(execution.outputs);
+    model.outputs.fromJSON(wanted);
   } else {
     for (const output of rest) {
       model.outputs.add(output);

@@ -74,6 +74,16 @@ export function missing(shown: nbformat.IOutput[], recorded: nbformat.IOutput[])
   return want.slice(have.length);
 }
 
+/**
+ * The record as the cell should show it. A kernel that is killed cannot say so: why its cell was cut is said by the
+ * server, to the page that was open then. That note is in no record, and stays.
+ */
+export function withNote(shown: nbformat.IOutput[], execution: IExecution): nbformat.IOutput[] {
+  const note = shown[shown.length - 1];
+  const cut = execution.status === 'interrupted' && note?.output_type === 'error';
+  return cut ? [...execution.outputs, note] : execution.outputs;
+}
+
 /** The latest execution of each cell. */
 export function latestByCell(executions: IExecution[]): Map<string, IExecution> {
   const latest = new Map<string, IExecution>();

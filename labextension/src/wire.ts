@@ -55,7 +55,7 @@ export interface IExecution {
   cell_id: string | null;
   execution_count: number | null;
   state: 'done' | 'running';
-  status: 'ok' | 'error' | 'aborted' | null;
+  status: 'ok' | 'error' | 'interrupted' | null;
   started_s: number;
   ended_s: number | null;
   outputs: nbformat.IOutput[];

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { latestByCell, missing, normalised } from '../lib/recorded.js';
+import { latestByCell, missing, normalised, withNote } from '../lib/recorded.js';
 
 const stream = (text, name = 'stdout') => ({ output_type: 'stream', name, text });
 const data = (text, more = {}) => ({
@@ -41,4 +41,12 @@ test('the latest run of a cell counts', () => {
   const run = (msg_id, cell_id) => ({ msg_id, cell_id });
   const latest = latestByCell([run('1', 'a'), run('2', 'b'), run('3', 'a'), run('4', null)]);
   assert.deepEqual([...latest].map(([cell, { msg_id }]) => [cell, msg_id]), [['a', '3'], ['b', '2']]);
+});
+
+test('why a cell was cut is in no record and stays', () => {
+  const note = { output_type: 'error', ename: 'KernelDied', evalue: 'The kernel died', traceback: [] };
+  const recorded = { status: 'interrupted', outputs: [stream('one\n')] };
+  assert.deepEqual(missing([stream('one\n'), note], withNote([stream('one\n'), note], recorded)), []);
+  assert.deepEqual(withNote([note], recorded), [stream('one\n'), note]);
+  assert.deepEqual(withNote([note], { ...recorded, status: 'ok' }), recorded.outputs);
 });
