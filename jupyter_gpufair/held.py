@@ -65,6 +65,7 @@ class Gate:
         self._held_bytes = 0
         self._sent: OrderedDict[str, Cell] = OrderedDict()
         self._left: deque[tuple[str, str, list[bytes]]] = deque(maxlen=MAX_LEFT)
+        self._last: Cell | None = None
         self._streams: dict[str, Any] = {}
         self._attached: Generation | None = None
         self._open = False
@@ -207,8 +208,16 @@ class Gate:
                 # Interrupted in time: the kernel has answered, and the user must know why.
                 self._say_error(cell, ename, evalue)
                 self._deliver(cell, "shell", cell.late)
+                self._last = cell
+                self._say_idle()
         if any(cell.late is None for cell in cells):
             self.abort("aborted")  # the cells behind it were meant to follow it
+
+    def _say_idle(self) -> None:
+        """Close the last cell: its reply came, but the idle status after it may have gone with the kernel."""
+        if self._last is not None:
+            self._say(self._last, "iopub", "status", {"execution_state": "idle"})
+            self._last = None
 
     def _take_sent(self) -> list[Cell]:
         cells = list(self._sent.values())
@@ -258,6 +267,7 @@ class Gate:
     def _shut(self) -> None:
         """Forget the kernel: its sockets, with all that they have not sent."""
         self._open, self._attached = False, None
+        self._say_idle()
         for stream in self._streams.values():
             if not stream.closed():
                 stream.close(linger=0)
@@ -292,6 +302,7 @@ class Gate:
                 self.abort("aborted")  # now: what is sent while the session is saved was sent by somebody who knew
             return
         del self._sent[cell.msg_id]
+        self._last = cell
         self._deliver(cell, "shell", parts)
         if failed and cell.stop_on_error:
             self.abort("aborted")

@@ -202,6 +202,19 @@ async def test_a_cut_cell_is_never_sent_again() -> None:
     world.gate.close()
 
 
+async def test_the_last_idle_is_said_for_a_kernel_that_went_away() -> None:
+    """A client waits for reply and idle; the second may be lost with the kernel, and its cell would stay [*]."""
+    world = World()
+    cell = world.cell()
+    world.session.becomes("running", (1, 1))
+    await world.until(lambda: world.sent() == [cell])
+    world.answer(cell)
+    assert len(world.client.got) == 1
+    world.session.becomes("parked", None)
+    assert ("iopub", "status", {"execution_state": "idle"}, cell) in world.client.said
+    world.gate.close()
+
+
 async def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page may not fill the server's memory; what is too much is refused with a reason, what waits is kept."""
     monkeypatch.setattr(held, "MAX_CELLS", 3)
