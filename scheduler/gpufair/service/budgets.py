@@ -12,6 +12,7 @@ members = ["ada"]                # optional: only they may submit here
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -89,7 +90,7 @@ def parse_budgets(data: bytes, users: Iterable[str] = (), file: str = "budgets")
             f"is larger than {MAX_BUDGETS_BYTES:,} bytes; split the tree or drop comments", None, file
         )
     try:
-        source = TomlSource(data.decode())
+        source = TomlSource(data.removeprefix(codecs.BOM_UTF8).decode())
     except UnicodeDecodeError as err:
         raise BudgetFileError("is not UTF-8 text", data[: err.start].count(b"\n") + 1, file) from err
     except TomlSyntaxError as err:

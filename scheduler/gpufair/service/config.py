@@ -6,6 +6,7 @@ with none of them the defaults suit a laptop. An error names the file, the line,
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -122,6 +123,13 @@ def load_config(path: Path | None) -> Config:
     if config.budgets_file is not None:
         # Relative to the configuration, not to where somebody happened to stand.
         budgets_file = (path.parent / config.budgets_file).absolute()
+        if not budgets_file.exists():
+            source = TomlSource(read_limited(path, MAX_CONFIG_BYTES))
+            raise ConfigError(
+                f"budgets names {budgets_file}, which is not there; correct the path (it counts from this file)",
+                str(path),
+                source.line(("budgets",)),
+            )
         budgets = read_budgets(budgets_file, config.users)
         config = replace(config, budgets=budgets, budgets_file=budgets_file)
     _check_allocations(config, str(path))
@@ -142,7 +150,8 @@ def read_limited(path: Path, limit: int) -> str:
     if len(data) > limit:
         raise ConfigError(f"is larger than {limit:,} bytes", str(path), None)
     try:
-        return data.decode()
+        # Some editors begin a file with a byte order mark; nobody sees it, and it means nothing.
+        return data.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as err:
         raise ConfigError("is not UTF-8 text", str(path), data[: err.start].count(b"\n") + 1) from err
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
@@ -89,7 +90,12 @@ async def serve(config: Config, state_dir: Path, *, embedded: bool, clock: Clock
     """
     clock = clock or SystemClock()
     stop = _on_signals()
-    private_dir(state_dir)
+    try:
+        private_dir(state_dir)
+    except OSError as err:
+        raise ServeError(
+            f"the state folder {state_dir} cannot be used: {err.strerror or err}; name another one with --state-dir"
+        ) from err
     with only_service(state_dir):
         async with contextlib.AsyncExitStack() as stack:
             it, agents, listener = await _open(stack, config, state_dir, clock, embedded)
@@ -164,6 +170,8 @@ async def _serve(
     await agents.start()
     stack.push_async_callback(agents.leave)
     _log.info("listening on %s, state in %s", url, it.state_dir)
+    if not ipaddress.ip_address(host).is_loopback:
+        _log.warning("other machines can reach this, and tokens travel unencrypted: put a proxy with TLS in front")
     await _until_over(it, stop, serving)
     if it.embedded and not serving.done():
         await _park_everything(it, agents, stop)

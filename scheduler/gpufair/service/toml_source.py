@@ -13,6 +13,7 @@ from typing import Any
 Path = tuple[str | int, ...]
 
 _KEY_PART = re.compile(r"""[ \t]*(?:"((?:[^"\\\n]|\\.)*)"|'([^'\n]*)'|([A-Za-z0-9_-]+))[ \t]*""")
+_BARE = re.compile(r"[ \t]*[\w-]+[ \t]*=[ \t]*([A-Za-z0-9][\w./-]*)[ \t\r]*(?:#.*)?")
 _AT = re.compile(r" ?\(at (?:line (\d+), column \d+|end of document)\)")
 
 
@@ -40,7 +41,7 @@ class TomlSource:
         except tomllib.TOMLDecodeError as err:
             match = _AT.search(str(err))
             line = int(match[1]) if match and match[1] else text.rstrip("\n").count("\n") + 1
-            raise TomlSyntaxError(_AT.sub("", str(err)), line) from err
+            raise TomlSyntaxError(_AT.sub("", str(err)) + _unquoted(text, line), line) from err
         except RecursionError as err:
             raise TomlSyntaxError("it is nested too deeply", 1) from err
         self._lines = _scan(text)
@@ -50,6 +51,13 @@ class TomlSource:
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines.get(path, 1)
+
+
+def _unquoted(text: str, line: int) -> str:
+    """A hint, if the line has a value like ``7d`` or ``vision/ada`` that only lacks its quotes."""
+    lines = text.split("\n")
+    found = _BARE.fullmatch(lines[line - 1]) if line <= len(lines) else None
+    return f'; write {found[1]} in quotes: "{found[1]}"' if found else ""
 
 
 def _scan(text: str) -> dict[Path, int]:

@@ -214,7 +214,9 @@ async def test_answers_are_what_the_client_reads(tmp_path: Path) -> None:
             assert (created.id, created.min_runtime_s, created.gpus) == (name, 60.0, 1)
         queue = read(Queue, (await client.get(f"{API}/queue")).json())
         assert [(w.id, w.position) for w in queue.workloads] == [("w3", 1)] or queue.workloads[0].position == 1
-        assert queue.workloads[0].waits_for.startswith("waiting for 1 GPU: 0 of 2 GPUs are free, the first protection ends")
+        assert queue.workloads[0].waits_for.startswith(
+            "waiting for 1 GPU: 0 of 2 GPUs are free, the first protection ends"
+        )
         status = read(Status, (await client.get(f"{API}/status")).json())
         assert (status.mode, status.gpus.total, status.gpus.free, status.counts) == (
             "embedded",

@@ -10,6 +10,7 @@ from gpufair.core.model import Kind, Policy
 from gpufair.core.units import DAY, HOUR, MINUTE, SECOND, Millis
 from gpufair.service.config import Config, find_config, load_config, parse_config
 from gpufair.service.durations import format_duration, parse_duration
+from gpufair.service.serve import EXIT_FAILED, run
 from gpufair.service.tables import ConfigError
 from gpufair.service.toml_source import TomlSource
 
@@ -133,6 +134,8 @@ BAD = [
     ("[[node]]\nname='a'\ngpus='auto'\n[[node]]\nname='b'\ngpus='auto'", 6, ["auto", "same real GPUs"]),
     ("[policy]\nwindow = ", 2, ["not valid TOML"]),
     ("[policy\n", 1, ["not valid TOML"]),
+    ("[policy]\nwindow = 7d", 2, ["not valid TOML", 'write 7d in quotes: "7d"']),
+    ("users = ['ada']\nbudgets = b.toml # mine", 2, ['write b.toml in quotes: "b.toml"']),
     ("budgets = ''", 1, ["budgets.toml"]),
 ]
 
@@ -154,7 +157,12 @@ def test_the_budgets_file_is_beside_the_config(tmp_path: Path) -> None:
     (tmp_path / "gpufair.toml").write_text("budgets = 'b.toml'\n[[profile]]\nname = 'x'\nallocation = 'team/b'\n")
     with pytest.raises(ConfigError, match=r"line 4: .*team/b.*did you mean 'team/a'"):
         load_config(tmp_path / "gpufair.toml")
-    (tmp_path / "gpufair.toml").write_text("budgets = 'b.toml'\n")
+    (tmp_path / "gpufair.toml").write_text("users = []\nbudgets = 'c.toml'\n")
+    with pytest.raises(ConfigError, match=r"gpufair.toml, line 2: budgets names .*c.toml, which is not there"):
+        load_config(tmp_path / "gpufair.toml")
+    # As some editors write it: with a byte order mark.
+    (tmp_path / "gpufair.toml").write_text("budgets = 'b.toml'\n", encoding="utf-8-sig")
+    (tmp_path / "b.toml").write_text("[[allocation]]\npath = 'team/a'\n", encoding="utf-8-sig")
     config = load_config(tmp_path / "gpufair.toml")
     assert config.budgets.leaves == ("team/a",)
     assert config.budgets_file == tmp_path / "b.toml"
@@ -228,3 +236,13 @@ def test_lines_are_found_whatever_the_style() -> None:
 def test_default_config_is_valid_without_nodes() -> None:
     """The bare dataclass is what tests build on."""
     assert Config().budgets.leaves == ("default",)
+
+
+def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a bare number of an error."""
+    (tmp_path / "gpufair.toml").write_text("")
+    (tmp_path / "file").write_text("")
+    assert run(tmp_path / "gpufair.toml", tmp_path / "file" / "state") == EXIT_FAILED
+    said = capsys.readouterr().err
+    assert f"gpufair serve: the state folder {tmp_path / 'file' / 'state'} cannot be used: " in said
+    assert "--state-dir" in said
