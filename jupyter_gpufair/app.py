@@ -23,7 +23,7 @@ from jupyter_gpufair.manager import (
     provisioner_of,
     view_of,
 )
-from jupyter_gpufair.profiles import own_folder, write_kernelspecs
+from jupyter_gpufair.profiles import SHIPPED, own_folder, write_kernelspecs
 from jupyter_gpufair.reattach import reattach
 from jupyter_gpufair.session import Session
 from jupyter_gpufair.sessions import sessions
@@ -57,6 +57,7 @@ class GpufairExtension(ExtensionApp):
 
     _background: asyncio.Task[None] | None = None
     _folder: Path | None = None
+    _hidden: frozenset[str] = frozenset()
 
     # ------------------------------------------------------------------ before the server is set up
     def load_config_file(self, *args: Any, **kwargs: Any) -> None:
@@ -89,7 +90,9 @@ class GpufairExtension(ExtensionApp):
         known.link.config = self.config_file_for_service or None
         # A folder for each server: another one may know other profiles.
         self._folder = own_folder(Path(server.runtime_dir))
-        server.kernel_spec_manager.kernel_dirs.append(str(self._folder))
+        # First: a profile of the service names its kernel, not the one that we ship under the same name.
+        server.kernel_spec_manager.kernel_dirs.insert(0, str(self._folder))
+        compat.hide_kernelspecs(server.kernel_spec_manager, lambda: self._hidden)
 
     # ------------------------------------------------------------------ while it runs
     async def _start_jupyter_server_extension(self, serverapp: ServerApp) -> None:
@@ -128,6 +131,8 @@ class GpufairExtension(ExtensionApp):
         assert self._folder is not None
         profiles = await on_io(sessions().link.call(lambda client: client.profiles()))
         names = await asyncio.to_thread(write_kernelspecs, profiles, self._folder)
+        # Those that we ship are for the default profiles; a service with others could not start them.
+        self._hidden = SHIPPED.difference(names)
         self.log.info("Kernels of the scheduler's profiles: %s", ", ".join(names) or "none")
 
     @staticmethod
@@ -159,6 +164,10 @@ class GpufairExtension(ExtensionApp):
     async def stop_extension(self) -> None:
         """Called before the server shuts its kernels down: from here on nothing reaches them, and sessions go on."""
         sessions().stopping = True
+        # Jupyter is about to log that it shuts down their kernels, which is true of its side only.
+        live = sum(1 for one in sessions().all() if not one.ended)
+        if live:
+            self.log.info("%d GPU %s without this server.", live, "session goes on" if live == 1 else "sessions go on")
         if self._background is not None:
             self._background.cancel()
         sessions().listeners = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 
@@ -23,6 +23,20 @@ def pin_ports(kernel_manager: Any, ports: Mapping[str, int]) -> None:
     for channel, port in ports.items():
         setattr(kernel_manager, f"{channel}_port", port)
     kernel_manager._random_port_names = []  # noqa: SLF001
+
+
+def hide_kernelspecs(manager: Any, names: Callable[[], Collection[str]]) -> None:
+    """Leave ``names`` out of what a kernelspec manager of any class lists. (jupyter_client 8)
+
+    All lists are made of ``find_kernel_specs``. A hidden one can still be started by its name.
+    """
+    find = manager.find_kernel_specs
+
+    def shown() -> dict[str, str]:
+        hidden = names()
+        return {name: folder for name, folder in find().items() if name not in hidden}
+
+    manager.find_kernel_specs = shown
 
 
 def declare_dead(kernel_manager: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpufair.client.types import Profile
 
+SHIPPED = frozenset({"gpufair-1gpu", "gpufair-cpu"})  # kernelspecs of the default profiles, there before any service is
 _PREFIX = "gpufair-kernelspecs-"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")  # what Jupyter accepts as the name of a kernelspec
 

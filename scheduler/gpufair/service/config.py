@@ -85,7 +85,7 @@ class Config:
 DEFAULT_NODES = (NodeConfig("local", None, fallback_gpus=VIRTUAL_GPUS), NodeConfig("cpu", 0))
 DEFAULT_PROFILES = (
     Profile("1gpu", "Python 3 (1 GPU)", gpus=1, min_runtime=HOUR),
-    Profile("cpu", "Python 3 (CPU)", gpus=0),
+    Profile("cpu", "Python 3 (CPU, gpufair)", gpus=0),
 )
 
 

@@ -147,6 +147,13 @@ print(nb.cells[-1].outputs[0].text)
 """
 
 
+def test_only_kernels_of_the_services_profiles_are_offered(pair: Pair) -> None:
+    """The specs that we ship are for the default profiles: picked here, they could only fail."""
+    server, client = pair
+    offered = {name for name in server.get("/api/kernelspecs")["kernelspecs"] if name.startswith("gpufair-")}
+    assert offered == {f"gpufair-{profile.name}" for profile in client.profiles()}
+
+
 def test_nbclient_outside_of_a_server(pair: Pair) -> None:
     """A plain kernel manager without a running loop: the relay and the calls have a thread of their own."""
     server, client = pair

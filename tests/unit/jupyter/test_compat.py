@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.ioloop.manager import AsyncIOLoopKernelManager
+from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_client.restarter import KernelRestarter
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
@@ -69,3 +71,16 @@ def test_nothing_private_is_used_elsewhere() -> None:
     for file in Path(jupyter_gpufair.__file__).parent.glob("*.py"):
         excepted = [line for line in file.read_text().splitlines() if "noqa: SLF001" in line]
         assert file.name == "compat.py" or all("relay" in line for line in excepted), (file.name, excepted)
+
+
+def test_hidden_kernelspecs_are_in_no_list(tmp_path: Path) -> None:
+    """A picker must not offer what the service has no profile for; what it hides changes with the service."""
+    for name in ("gpufair-1gpu", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kernel.json").write_text('{"argv": ["x"], "display_name": "x", "language": "python"}')
+    manager = KernelSpecManager(kernel_dirs=[str(tmp_path)], ensure_native_kernel=False)
+    hidden: set[str] = set()
+    compat.hide_kernelspecs(manager, lambda: hidden)
+    assert set(manager.get_all_specs()) == {"gpufair-1gpu", "mine"}
+    hidden.add("gpufair-1gpu")
+    assert set(manager.get_all_specs()) == {"mine"}
