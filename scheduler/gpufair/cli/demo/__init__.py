@@ -73,7 +73,7 @@ def run(as_json: bool = False, html: Path | None = None) -> int:
 def lab() -> int:
     """Open JupyterLab on the demo's set-up, with protections long enough to look around; ends with JupyterLab."""
     folder = Path(os.environ.get("GPUFAIR_LAB_DIR", "demo-output/lab")).absolute()
-    place = Lab(folder, protection_s=120)
+    place = Lab(folder, protection_s=120, alone=True)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     place.write()
     print(

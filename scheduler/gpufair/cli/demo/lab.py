@@ -18,6 +18,7 @@ class Lab:
     folder: Path
     protection_s: int
     guest_protection_s: int = 10
+    alone: bool = False  # one person plays both teams
 
     @property
     def state(self) -> Path:
@@ -40,7 +41,8 @@ class Lab:
         self.config.write_text(
             _CONFIG.format(protection_s=self.protection_s, guest_protection_s=self.guest_protection_s)
         )
-        (self.folder / "budgets.toml").write_text(_BUDGETS)
+        guests = json.dumps([GUEST, OWNER] if self.alone else [GUEST])
+        (self.folder / "budgets.toml").write_text(_BUDGETS.format(guests=guests))
         for name in ("digits.ipynb", "baseline.ipynb"):
             if not (self.notebooks / name).exists():
                 (self.notebooks / name).write_text(json.dumps(document(name), indent=1) + "\n")
@@ -102,5 +104,5 @@ members = ["ria"]
 [[allocation]]
 path = "vision/baseline"
 share = 1
-members = ["ben"]
+members = {guests}
 """
