@@ -39,6 +39,17 @@ def hide_kernelspecs(manager: Any, names: Callable[[], Collection[str]]) -> None
     manager.find_kernel_specs = shown
 
 
+def forget_failed_starts(manager: Any) -> None:
+    """Drop starts that failed, or have not come to anything yet, from a multi-kernel manager. (jupyter_client 8)
+
+    It keeps them as pending for ever; ``shutdown_all`` then asks for kernels that are not there, fails, and the server
+    never ends. A refused budget or profile is an ordinary answer of ours, so this must not be.
+    """
+    pending = manager._pending_kernels  # noqa: SLF001
+    for kernel_id in [one for one in pending if one not in manager._kernels]:  # noqa: SLF001
+        del pending[kernel_id]
+
+
 def declare_dead(kernel_manager: Any) -> bool:
     """Have clients told that the kernel is dead for good, and the server forget it. (jupyter_client 8)
 

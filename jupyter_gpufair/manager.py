@@ -12,6 +12,7 @@ from jupyter_server.services.sessions.sessionmanager import SessionManager
 
 from gpufair.client import AsyncClient
 from gpufair.core.errors import GpufairError
+from jupyter_gpufair import compat
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.provisioner import GpufairProvisioner
 from jupyter_gpufair.session import Session
@@ -49,6 +50,11 @@ class GpufairKernelManager(AsyncMappingKernelManager):
         if (view := view_of(self.get_kernel(kernel_id))) is not None:
             model["gpufair"] = view
         return model
+
+    async def shutdown_all(self, now: bool = False) -> None:  # type: ignore[override]
+        """Called when the server ends."""
+        compat.forget_failed_starts(self)
+        await super().shutdown_all(now=now)
 
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
         """Called by the culler for each kernel. Ours are parked: their GPUs are given back, their variables are kept."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pytest
 from jupyter_client.ioloop.manager import AsyncIOLoopKernelManager
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_client.restarter import KernelRestarter
 from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebsocketConnection
+from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
+from tornado.web import HTTPError
 
 from jupyter_gpufair import compat
+from jupyter_gpufair.manager import GpufairKernelManager
 
 
 async def test_register_websocket_session() -> None:
@@ -84,3 +90,17 @@ def test_hidden_kernelspecs_are_in_no_list(tmp_path: Path) -> None:
     assert set(manager.get_all_specs()) == {"gpufair-1gpu", "mine"}
     hidden.add("gpufair-1gpu")
     assert set(manager.get_all_specs()) == {"mine"}
+
+
+async def test_a_start_that_failed_does_not_keep_the_server_from_ending(tmp_path: Path) -> None:
+    """Ctrl-C must end a server in which somebody's kernel was refused: the stock manager fails there and hangs."""
+    (tmp_path / "broken").mkdir()
+    broken = {"argv": [str(tmp_path / "no-such-program")], "display_name": "x", "language": "python"}
+    (tmp_path / "broken" / "kernel.json").write_text(json.dumps(broken))
+    specs = KernelSpecManager(kernel_dirs=[str(tmp_path)], ensure_native_kernel=False)
+    for kind, ends in ((AsyncMappingKernelManager, False), (GpufairKernelManager, True)):
+        manager = kind(kernel_spec_manager=specs, root_dir=str(tmp_path), connection_dir=str(tmp_path))
+        with pytest.raises(FileNotFoundError):
+            await manager.start_kernel(kernel_name="broken")
+        with nullcontext() if ends else pytest.raises(HTTPError):  # no longer? then ours may go
+            await manager.shutdown_all()
