@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import json
 import logging
 import os
 import signal
@@ -147,6 +148,13 @@ async def _open(
     return it, agents, listener
 
 
+def _unlink_own(service_file: Path) -> None:
+    """Remove the file, unless it is another service's: somebody may have removed our folder and started that one."""
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(service_file.read_bytes()).get("pid") == os.getpid():
+            service_file.unlink()
+
+
 async def _serve(
     stack: contextlib.AsyncExitStack, it: Context, agents: LocalAgents, listener: socket.socket, stop: asyncio.Event
 ) -> None:
@@ -165,7 +173,7 @@ async def _serve(
         "version": it.version,
     }
     await asyncio.to_thread(write_json, service_file, info)
-    stack.callback(service_file.unlink, missing_ok=True)
+    stack.callback(_unlink_own, service_file)
     # After the file: the agents look there for the address.
     await agents.start()
     stack.push_async_callback(agents.leave)

@@ -58,6 +58,14 @@ def test_submit_run_preempt_requeue(rig: Rig) -> None:
     assert not (rig.state / "service.json").exists()
 
 
+def test_the_file_of_another_service_is_left_alone(rig: Rig) -> None:
+    """Somebody removed the folder under a service and started the next one: that one must still be found afterwards."""
+    other = json.dumps({"pid": os.getpid()})
+    (rig.state / "service.json").write_text(other)
+    assert rig.stop() == 0
+    assert (rig.state / "service.json").read_text() == other
+
+
 @pytest.mark.parametrize("state", ["queued", "starting", "running", "checkpointing", "stopping", "parked", "ended"])
 def test_kill_9_in_each_state(rig: Rig, state: str) -> None:
     """The service dies and comes back: each workload is where it was, once, and is charged once."""
