@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpufair.cli.demo.history import History
-from gpufair.cli.demo.timeline import Mark, as_html, as_text
+from gpufair.cli.demo.timeline import Mark, Span, as_html, as_text
 
 
 def _start(workload: str, at_s: float, node: str, protected_s: float, checkpoint: str | None = None) -> dict[str, Any]:
@@ -69,3 +69,16 @@ def test_the_page_shows_each_phase_and_escapes_names() -> None:
 def test_times_are_told_from_the_first_mark() -> None:
     """People count from the beginning, not from 1970."""
     assert as_text([Mark(12.5, "later"), Mark(10.0, "first")]).splitlines() == ["   0.00 s  first", "   2.50 s  later"]
+
+
+def test_a_name_reaches_over_the_phases_of_a_stay() -> None:
+    """A session that is restored and then runs is one bar to those who look, and has its name once."""
+    spans = [
+        Span("n1", "Ria", "language", "restoring", 0.0, 10.0, 100.0),
+        Span("n1", "Ria", "language", "running", 10.0, 100.0, 100.0),
+        Span("n2", "Ben", "vision", "running", 0.0, 1.0, 1.0),
+    ]
+    page = as_html("T", spans, [], {})
+    assert page.count(">Ria</text>") == 1
+    assert ">Ben</text>" not in page  # too narrow for it
+    assert page.index(">Ria</text>") > page.rindex("<rect")

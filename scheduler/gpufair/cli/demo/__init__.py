@@ -51,7 +51,7 @@ def run(as_json: bool = False, html: Path | None = None) -> int:
         marks = history.marks(report.records, report.names)
         page = html or Path("demo-output") / "timeline.html"
         page.parent.mkdir(parents=True, exist_ok=True)
-        facts = {name.replace("_", " "): f"{value:,}" for name, value in report.figures.items()}
+        facts = {name.replace("_", " "): _figure(value) for name, value in report.figures.items()}
         page.write_text(
             as_html("A session moves", history.spans(report.names, report.teams, until_ms), marks, facts),
             encoding="utf-8",
@@ -61,13 +61,17 @@ def run(as_json: bool = False, html: Path | None = None) -> int:
     for name, held in report.checks.items():
         say(f"{'ok    ' if held else 'FAILED'}  {name.replace('_', ' ')}")
     for name, value in report.figures.items():
-        say(f"        {name} = {value:,}")
+        say(f"        {name} = {_figure(value)}")
     if as_json:
         print(json.dumps(result))
     if report.ok:
         shutil.rmtree(folder, ignore_errors=True)
         say("the demo held: a session moved to another node under the same kernel id and lost nothing")
     return 0 if report.ok else 1
+
+
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4f}".rstrip("0").rstrip(".")
 
 
 def lab() -> int:

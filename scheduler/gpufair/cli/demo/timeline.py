@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # Okabe-Ito: told apart by everybody
 ROW, GAP, LEFT, WIDTH = 34, 10, 150, 860
+LETTER = 6.5  # how wide one of the names is, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +81,32 @@ def _picture(spans: list[Span], marks: list[Mark], zero: float, end: float, team
             parts.append(' fill="url(#open)"/>')
         if span.phase == "checkpointing":
             parts.append(f'<rect x="{x:.1f}" y="{y}" width="3" height="{ROW}" fill="#d00"/>')
-        if wide > 60:
-            parts.append(f'<text class="in" x="{x + 5:.1f}" y="{y + 21}">{html.escape(span.workload)}</text>')
         parts.append("</g>")
+    # Last, so that nothing is drawn over them: a name may reach from one phase of a stay into the next.
+    parts += _names(spans, rows, zero, scale)
     ticks = max(1, round((end - zero) / 8))
     parts += [
         f'<text class="tick" x="{LEFT + tick * scale:.1f}" y="{height - 6}">{tick} s</text>'
         for tick in range(0, int(end - zero) + 1, ticks)
     ]
     return "".join([*parts, "</svg>"])
+
+
+def _names(spans: list[Span], rows: list[str], zero: float, scale: float) -> list[str]:
+    """The name of each workload on each of its stays on a row, where it fits."""
+    parts = []
+    for row in rows:
+        stays: list[tuple[str, float, float]] = []
+        for span in sorted((one for one in spans if one.row == row), key=lambda one: one.start_s):
+            if stays and stays[-1][0] == span.workload:
+                stays[-1] = (span.workload, stays[-1][1], span.end_s)
+            else:
+                stays.append((span.workload, span.start_s, span.end_s))
+        for name, start_s, end_s in stays:
+            if (end_s - start_s) * scale > LETTER * len(name):
+                x, y = LEFT + (start_s - zero) * scale + 3, rows.index(row) * (ROW + GAP) + 21
+                parts.append(f'<text class="in" x="{x:.1f}" y="{y}">{html.escape(name)}</text>')
+    return parts
 
 
 _PATTERNS = (
