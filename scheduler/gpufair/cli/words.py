@@ -110,10 +110,16 @@ def percent(fraction: float) -> str:
 
 
 def metric(value: float | None) -> str:
-    """The fair-share metric with its meaning: below 1 is under-served."""
+    """The fair-share metric with its meaning: below 1 is under-served.
+
+    Examples:
+        >>> metric(0.42), metric(0.000_016_5), metric(0.0)
+        ('0.420 (under-served)', '0.000017 (under-served)', '0.000 (under-served)')
+    """
     if value is None:
         return NOTHING
-    return f"{value:.3f}" + (" (under-served)" if value < 1 else " (over-served)" if value > 1 else "")
+    # A week's budget is large: two sessions of a minute differ far behind the point, and that is what decides.
+    return (f"{value:.6f}" if 0 < value < 0.01 else f"{value:.3f}") + (" (under-served)" if value < 1 else " (over-served)" if value > 1 else "")
 
 
 def ordinal(number: int) -> str:

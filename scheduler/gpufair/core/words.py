@@ -29,6 +29,8 @@ def span(millis: int) -> str:
 
 def metric(value: float) -> str:
     """A fair-share metric, like m 0.123."""
+    if 0 < value < 0.0001:
+        return f"m {value:.8f}".rstrip("0")  # people do not read 1.653e-05
     return "m ∞" if value == inf else f"m {value:.4g}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpufair.core import events as ev
+from gpufair.core import words
 from gpufair.core.brief import brief
 from gpufair.core.estimate import estimate
 from gpufair.core.model import Allocation, Kind, Node, Shape
@@ -182,3 +183,8 @@ def test_an_ended_workload_says_how() -> None:
     world = waiting()
     world.feed(ev.Cancelled(world.now, CAUSE, P))
     assert world.state.explain(P).sentence == "Cancelled before it held any GPUs."
+
+
+def test_small_metrics_are_written_out() -> None:
+    """A budget is that of a week; the first minutes of a session are far behind the point."""
+    assert [words.metric(value) for value in (0.000_016_53, 0.0, 0.001_23, 1.5)] == ["m 0.00001653", "m 0", "m 0.00123", "m 1.5"]
