@@ -29,7 +29,7 @@ def settle(facts: Facts, record: Record, cause: CauseId) -> Action | None:
     if phase is Phase.QUEUED and record.parking is not None:
         return Park(cause, record.id, "parked while it was waiting")
     if phase is Phase.PARKED and record.touched:
-        return Requeue(cause, record.id, "its owner touched it")
+        return Requeue(cause, record.id, "its owner wants it back")
     return None
 
 
