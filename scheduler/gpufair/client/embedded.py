@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -17,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpufair.client.endpoint import Endpoint, discover, from_folder, health
+from gpufair.client.endpoint import Endpoint, discover, from_folder, health, private_text
 from gpufair.client.errors import ClientError, Unavailable
-from gpufair.paths import SERVICE_LOG, START_LOCK, private_dir
+from gpufair.paths import SERVICE_FILE, SERVICE_LOG, START_LOCK, private_dir
 from gpufair.paths import state_dir as find_state_dir
 
 _POLL_S = 0.05
@@ -67,7 +68,8 @@ def ensure_service(
     processes that ask at once, one starts it and all get it.
 
     Args:
-        config: Configuration file for a service that is started here; a living one keeps its own.
+        config: Configuration file for a service that is started here; a living one keeps its own. Without it and without
+            ``$GPUFAIR_CONFIG``: that of the service which crashed there, else the usual places.
         state_dir: Its state folder; default as in ``gpufair.paths.state_dir``. Given, it beats ``$GPUFAIR_URL``.
         wait_s: Seconds, > 0, until it must answer.
         command: What starts the command line; for tests.
@@ -145,6 +147,8 @@ def _start(
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
         log.replace(log.with_suffix(".log.1"))
     argv = [*command, "serve", "--embedded", "--state-dir", str(folder)]
+    if config is None and not environ.get("GPUFAIR_CONFIG"):
+        config = config_left_behind(folder)
     if config is not None:
         argv += ["--config", str(Path(config).expanduser().absolute())]
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -176,6 +180,19 @@ def _start(
             _end(process)
             raise StartFailed("it did not answer in time and was stopped", log, _tail(log, begin))
         time.sleep(_POLL_S)
+
+
+def config_left_behind(folder: Path) -> Path | None:
+    """The configuration of a service that crashed in ``folder``; one that ended in good order leaves none.
+
+    Whoever happens to start the next service may know nothing of it (papermill in another terminal), and with other
+    nodes every session that still runs would be lost.
+    """
+    try:
+        named = json.loads(private_text(folder / SERVICE_FILE)).get("config")
+    except (OSError, ValueError, AttributeError, ClientError):
+        return None
+    return Path(named) if isinstance(named, str) and Path(named).is_file() else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

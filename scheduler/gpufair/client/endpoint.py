@@ -68,7 +68,7 @@ def from_folder(folder: Path) -> Endpoint:
     """
     path = folder / SERVICE_FILE
     try:
-        data = json.loads(_private_text(path))
+        data = json.loads(private_text(path))
     except FileNotFoundError:
         raise Unavailable(
             "looking for the scheduler service", f"none is running ({path} is not there)", START_IT
@@ -122,7 +122,7 @@ def _environ_token(environ: Mapping[str, str]) -> str:
         return ""
     path = Path(name).expanduser()
     try:
-        return _private_text(path).strip()
+        return private_text(path).strip()
     except (OSError, UnicodeDecodeError) as err:
         raise Unavailable(
             "reading the token in $GPUFAIR_TOKEN_FILE", f"{path} cannot be read ({err})", "point it at your token file"
@@ -146,7 +146,7 @@ def _checked(url: str, source: str) -> str:
     return url.rstrip("/")
 
 
-def _private_text(path: Path) -> str:
+def private_text(path: Path) -> str:
     """The text of a small file that holds a token; refused if others could have read or written it."""
     with path.open("rb") as file:
         about = os.fstat(file.fileno())

@@ -69,12 +69,13 @@ def run(
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        options = _overridden(load_config(find_config(config)), host, port, linger)
+        config_file = find_config(config)
+        options = _overridden(load_config(config_file), host, port, linger)
     except GpufairError as err:
         print(f"gpufair serve: {err}", file=sys.stderr)  # noqa: T201  # the console is the interface
         return EXIT_USAGE
     try:
-        asyncio.run(serve(options, find_state_dir(state_dir), embedded=embedded))
+        asyncio.run(serve(options, find_state_dir(state_dir), embedded=embedded, config_file=config_file))
     except (GpufairError, OSError) as err:
         print(f"gpufair serve: {err}", file=sys.stderr)  # noqa: T201
         return EXIT_FAILED
@@ -83,8 +84,13 @@ def run(
     return EXIT_OK
 
 
-async def serve(config: Config, state_dir: Path, *, embedded: bool, clock: Clock | None = None) -> None:
+async def serve(
+    config: Config, state_dir: Path, *, embedded: bool, config_file: Path | None = None, clock: Clock | None = None
+) -> None:
     """Serve until SIGTERM, SIGINT, or, embedded, until nobody has held the service for the linger time.
+
+    Args:
+        config_file: Where ``config`` came from; noted for whoever has to start the service again after a crash.
 
     Raises:
         GpufairError: It can't be started: another service has the folder, the port is taken, the journal is damaged...
@@ -100,7 +106,7 @@ async def serve(config: Config, state_dir: Path, *, embedded: bool, clock: Clock
     with only_service(state_dir):
         async with contextlib.AsyncExitStack() as stack:
             it, agents, listener = await _open(stack, config, state_dir, clock, embedded)
-            await _serve(stack, it, agents, listener, stop)
+            await _serve(stack, it, agents, listener, stop, config_file)
     _log.info("ended")
 
 
@@ -156,7 +162,12 @@ def _unlink_own(service_file: Path) -> None:
 
 
 async def _serve(
-    stack: contextlib.AsyncExitStack, it: Context, agents: LocalAgents, listener: socket.socket, stop: asyncio.Event
+    stack: contextlib.AsyncExitStack,
+    it: Context,
+    agents: LocalAgents,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    config_file: Path | None,
 ) -> None:
     server = Server(_uvicorn_config(it))
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
@@ -171,6 +182,7 @@ async def _serve(
         "pid": os.getpid(),
         "started_s": it.started_at / 1000,
         "version": it.version,
+        "config": None if config_file is None else str(config_file),
     }
     await asyncio.to_thread(write_json, service_file, info)
     stack.callback(_unlink_own, service_file)

@@ -39,6 +39,11 @@ display_name = "Digits"
 gpus = 1
 allocation = "language/digits"
 min_runtime = "1s"
+
+[[profile]]
+name = "1gpu"
+gpus = 1
+min_runtime = "1s"
 """
 NODE = """
 [[node]]

@@ -178,3 +178,28 @@ def test_the_loop_goes_on_while_one_starts(folder: Path) -> None:
         return beats
 
     assert asyncio.run(go()) > 5
+
+
+def test_after_a_crash_it_has_the_same_configuration(folder: Path, tmp_path: Path) -> None:
+    """Whoever starts it again may know of none; who names one means it; what is gone or could be anybody's is not used."""
+    config = tmp_path / "lab.toml"
+    config.touch()
+    folder.mkdir(mode=0o700)
+    note = folder / "service.json"
+
+    def argv(mode: int = 0o600, **more: Any) -> list[str]:
+        note.write_text(json.dumps({"url": "http://127.0.0.1:1", "token": "t", "pid": 0, "config": str(config)}))
+        note.chmod(mode)
+        pid = ensure(folder, **more).pid
+        assert pid is not None
+        os.killpg(pid, signal.SIGKILL)
+        assert gone(pid)
+        found: list[str] = starts(folder)[-1]["argv"]
+        return found[found.index("--config") + 1 :] if "--config" in found else []
+
+    assert argv() == [str(config)]
+    assert argv(config=tmp_path / "mine.toml") == [str(tmp_path / "mine.toml")]
+    assert argv(environ=environ(GPUFAIR_CONFIG="/x.toml")) == []  # the service looks there itself
+    assert argv(mode=0o666) == []
+    config.unlink()
+    assert argv() == []
