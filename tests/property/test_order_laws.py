@@ -124,7 +124,7 @@ def _rank(shares: Shares, path: AllocationPath) -> int:
 def _shares(tree: Tree, occupancy: dict[AllocationPath, int]) -> Shares:
     usage = {node.path: GpuMillis(0) for node in tree.nodes()}
     usage |= {path: GpuMillis(amount) for path, amount in occupancy.items()}
-    return Shares(tree, usage, {}, capacity=8, window=Millis(60_000), count_commitment=True)
+    return Shares(tree, usage, dict.fromkeys(usage, 0), capacity=8, window=Millis(60_000), count_commitment=True)
 
 
 @given(

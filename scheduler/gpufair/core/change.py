@@ -1,4 +1,4 @@
-"""The smallest change of a wish that would start it now. It is tried out, so it is true."""
+"""The smallest change of a wish that would start it now. It is proven before it is said."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpufair.core import words
-from gpufair.core.actions import Start
-from gpufair.core.engine import handle
+from gpufair.core.actions import Action
+from gpufair.core.admission import check_spec
+from gpufair.core.decide import Pass
 from gpufair.core.errors import GpufairError
-from gpufair.core.events import Cancelled, Submitted
 from gpufair.core.facts import Facts
-from gpufair.core.model import Shape, WorkloadSpec
+from gpufair.core.model import Shape
 from gpufair.core.placement import place
 from gpufair.core.record import NodeRecord, Record
-from gpufair.core.units import CauseId, Millis, WorkloadId
+from gpufair.core.units import CauseId, Millis
 
 _TRIAL: Final = CauseId("trial")
-# Each trial copies the state. The first fits nearly always; more than a few would only make `why` slow.
-MOST_TRIALS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,37 +33,66 @@ def smallest_change(facts: Facts, record: Record) -> Change | None:
     """The wish nearest to the original that would start now; None if none would."""
     if not record.gpus:
         return None
-    for trial, shape in enumerate(_smaller(facts, record)):
-        if trial == MOST_TRIALS:
-            break
-        if starts(facts, record, replace(record.spec, shape=shape)):
+    for shape in _smaller(facts, record):
+        if _admitted(facts, record, shape) and _has_room(facts, record, shape):
+            # Whoever finds room starts on it, unless somebody else is to do something first.
+            if not at_rest(facts):
+                return None
             asked = words.shape(record.spec.shape)
             return Change(shape, record.spec.min_runtime, f"{words.shape(shape)} instead of {asked} would start now")
     return None
 
 
-def starts(facts: Facts, record: Record, spec: WorkloadSpec) -> bool:
-    """Whether cancelling ``record`` and submitting ``spec`` in its place starts at once; tried on a copy."""
-    copy = facts.copy()
-    # An id that sorts behind every other: whoever waits as long goes first.
-    twin = WorkloadId(f"\U0010ffff{record.id}")
+def at_rest(facts: Facts) -> bool:
+    """Whether a pass at this moment would decide nothing. It is run, up to its first decision.
+
+    Cancelling somebody who waits leaves everything at rest: ranks, rooms and rights are as before, and one fewer asks.
+    A submission then adds one who could act, and he alone: he starts if there is room for him.
+    """
     try:
-        handle(copy, Cancelled(copy.now, _TRIAL, record.id))
-        actions = handle(copy, Submitted(copy.now, _TRIAL, twin, spec))
+        Pass(facts, _TRIAL, _decided).run(())
+    except _DecidedError:
+        return False
+    return True
+
+
+class _DecidedError(Exception):
+    """A trial pass came to a decision."""
+
+
+def _decided(action: Action) -> None:
+    raise _DecidedError
+
+
+def _admitted(facts: Facts, record: Record, shape: Shape) -> bool:
+    try:
+        check_spec(replace(record.spec, shape=shape), facts)
     except GpufairError:
         return False
-    return any(isinstance(action, Start) and action.workload == twin for action in actions)
+    return True
+
+
+def _has_room(facts: Facts, record: Record, shape: Shape) -> bool:
+    """Whether it would start on free GPUs, and not preempt in a pool that it names earlier."""
+    for pool in record.spec.pools:
+        if place(facts.by_pool.get(pool, ()), shape) is not None:
+            return True
+        running = facts.running.get(pool)
+        if running is not None and running.freed():
+            return False
+    return False
 
 
 def _smaller(facts: Facts, record: Record) -> Iterator[Shape]:
+    """Shapes for which there may be room now, the nearest to what was asked for first."""
     asked = record.spec.shape
     if asked.gpu_type:
         yield replace(asked, gpu_type="")
     found: list[Shape] = []
     for pool in record.spec.pools:
-        nodes = facts.by_pool.get(pool, ())
+        nodes = facts.by_pool.get(pool, [])
         for wide in range(1, asked.nodes + 1):
-            best = _deepest(Shape(asked.gpus // wide, wide, asked.gpu_type), [*nodes])
+            best = _deepest(Shape(asked.gpus // wide, wide, asked.gpu_type), nodes)
             if best is not None and best != asked:
                 found.append(best)
     yield from sorted(found, key=lambda shape: (-shape.gpus, abs(shape.nodes - asked.nodes), shape.nodes))

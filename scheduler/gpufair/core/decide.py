@@ -19,38 +19,20 @@ from collections.abc import Callable, Iterable
 
 from gpufair.core import order, words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
+from gpufair.core.chances import Chances
 from gpufair.core.facts import STAYING, Facts
 from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
 from gpufair.core.order import Walk
 from gpufair.core.placement import place
-from gpufair.core.preemption import Candidate, Exposed, Plan, candidates, plan
+from gpufair.core.preemption import Candidate, Plan, candidates, plan, rights
+from gpufair.core.queue import reserved
 from gpufair.core.record import Record
+from gpufair.core.running import sum_up
 from gpufair.core.settle import overdue, settle
-from gpufair.core.share import Shares
-from gpufair.core.units import AllocationPath, CauseId, NodeName, PoolName, WorkloadId
+from gpufair.core.units import CauseId, PoolName, WorkloadId
+from gpufair.core.waiting import Turn
 
 Commit = Callable[[Action], None]
-
-
-class PoolPass:
-    """What a pass knows of one pool, computed when first needed and kept current as GPUs are granted."""
-
-    def __init__(self, facts: Facts, pool: PoolName) -> None:
-        self.pool = pool
-        self.nodes = facts.by_pool.get(pool, [])
-        self.shares: Shares = facts.shares(pool)
-        self.exposed = Exposed(facts, pool)
-        self.coming: dict[NodeName, int] = facts.coming(pool)
-        # Room only shrinks while a pass grants, so a shape that found none finds none later.
-        self.full_for: set[tuple[int, int, str]] = set()
-        self.not_coming_for: set[tuple[int, int, str]] = set()
-        # (priority, promised GPU time) of those in a leaf who may preempt nobody, or nobody for their shape. Who has
-        # no more priority and asks for no less protection may not either.
-        self.harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
-
-    def hopeless(self) -> bool:
-        """Whether nobody at all could start, or preempt anybody."""
-        return not self.exposed and not self.coming and all(node.room <= 0 for node in self.nodes)
 
 
 class Pass:
@@ -66,7 +48,7 @@ class Pass:
         self.facts, self.cause = facts, cause
         self.actions: list[Action] = []
         self._commit = commit
-        self._pools: dict[PoolName, PoolPass] = {}
+        self._pools: dict[PoolName, Chances] = {}
 
     def run(self, touched: Iterable[WorkloadId]) -> list[Action]:
         """Decide. ``touched`` are the workloads that the event was about."""
@@ -93,14 +75,13 @@ class Pass:
             self._do(action)
 
     def _keep_deadlines(self) -> None:
-        holding = self.facts.holding
-        for workload in sorted(held for held, record in holding.items() if record.phase is Phase.CHECKPOINTING):
+        for workload in sorted(self.facts.leaving):
             stop = overdue(self.facts, self.facts.records[workload], self.cause)
             if stop is not None:
                 self._do(stop)
 
     def _give_up_reservations(self) -> None:
-        for record in _reserved(self.facts):
+        for record in reserved(self.facts):
             if self._void(record):
                 self._do(Unreserve(self.cause, record.id))
 
@@ -120,13 +101,8 @@ class Pass:
         )
 
     def _drain(self) -> None:
-        leaving = {
-            workload
-            for node in self.facts.nodes.values()
-            if node.cordoned and not node.lost
-            for workload in node.holders
-        }
-        for workload in sorted(leaving):
+        closed = [self.facts.nodes[name] for name in self.facts.closed]
+        for workload in sorted({holder for node in closed if not node.lost for holder in node.holders}):
             record = self.facts.records[workload]
             if record.phase in STAYING and self.facts.exposed(record):
                 self._notify(record, PreemptReason.DRAIN, None, "its node is cordoned and its protection has ended")
@@ -138,18 +114,23 @@ class Pass:
     # -- steps 4 and 5 --------------------------------------------------------------------------------------------
 
     def _start_plain(self) -> None:
+        nowhere: set[tuple[PoolName, Shape]] = set()
         for ticket in tuple(self.facts.waiting.plain):
             record = self.facts.records[ticket.workload]
             for pool in record.spec.pools:
+                if (pool, record.spec.shape) in nowhere:
+                    continue
                 leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape)
-                if leases is not None:
+                if leases is None:
+                    nowhere.add((pool, record.spec.shape))
+                else:
                     self._start(
                         record, pool, leases, f"it needs no GPUs, and {words.places(leases)} had the fewest workloads"
                     )
                     break
 
     def _start_reserved(self) -> None:
-        for record in _reserved(self.facts):
+        for record in reserved(self.facts):
             reservation = record.reservation
             assert reservation is not None
             nodes = self.facts.nodes
@@ -161,7 +142,10 @@ class Pass:
                 continue
             # Its victims still leave, but enough has become free elsewhere.
             for pool in record.spec.pools:
-                leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape, mine)
+                rooms, shape = self.facts.rooms.get(pool), record.spec.shape
+                if rooms is None or not rooms.fits(shape, mine):
+                    continue
+                leases = place(self.facts.by_pool[pool], shape, mine)
                 if leases is not None:
                     self._start(
                         record, pool, leases, f"GPUs on {words.places(leases)} became free before its victims had left"
@@ -171,52 +155,57 @@ class Pass:
     # -- steps 6 and 7 --------------------------------------------------------------------------------------------
 
     def _walk_allocated(self) -> None:
-        for choice, pool in self._rounds(allocated=True):
-            here = self._pool(pool)
-            if here.hopeless():
+        turns = self.facts.waiting.allocated.turns
+        rounds = sorted(turns)
+        last = {pool: choice for choice, pool in rounds}
+        for choice, pool in rounds:
+            turn, here = turns.get((choice, pool), {}), self._pool(pool)
+            # Whoever fits on what is coming has to be heard though nothing is done for him: he spares later ones a
+            # victim. After the last turn there is nobody whom he could spare.
+            if here.coming and choice != last[pool]:
+                self._walk(turn, here, to_the_end=True)
+            elif here.acts(turn):
+                self._walk(turn, here, to_the_end=False)
+
+    def _walk(self, turn: Turn, here: Chances, to_the_end: bool) -> None:
+        walk = Walk(self.facts.tree, here.shares, turn, here.hopeful)
+        while (leaf := walk.leaf()) is not None:
+            if not here.acts_in(leaf, walk.groups[leaf]):
+                walk.narrow(leaf, here.is_coming)
+            step = walk.first(leaf)
+            if step is None:
                 continue
-            walk = Walk(self.facts, pool, choice, here.shares)
-            while (step := walk.next()) is not None:
-                leaf, head, workload = step
-                record = self.facts.records[workload]
-                if record.reservation is None and self._start_on_room(record, here):
-                    pass  # it has left the list
-                elif (
-                    record.reservation is not None
-                    or self._waits_for_release(record, here)
-                    or self._preempt(record, here)
-                ):
-                    head.skip(record.spec.user)
-                else:
-                    walk.close(leaf, head)
+            head, workload = step
+            record = self.facts.records[workload]
+            if record.reservation is not None:
+                head.skip(record.spec.user)
+            elif self._start_on_room(record, here):
+                if not to_the_end and not here.acts(turn):
+                    return
+            elif self._waits_for_release(record, here):
+                head.skip(record.spec.user)
+            elif self._preempt(record, here):
+                head.skip(record.spec.user)
+                if not to_the_end and not here.acts(turn):
+                    return
+            else:
+                walk.drop(leaf)
 
     def _start_unallocated(self) -> None:
-        for choice, pool in self._rounds(allocated=False):
-            here = self._pool(pool)
-            if all(node.room <= 0 for node in here.nodes):
-                continue
-            for workload in order.unallocated(self.facts, pool, choice, here.shares):
+        turns = self.facts.waiting.unallocated.turns
+        for choice, pool in sorted(turns):
+            turn, here = turns.get((choice, pool), {}), self._pool(pool)
+            for workload in order.unallocated(turn, here.shares, here.rooms.fits):
                 self._start_on_room(self.facts.records[workload], here)
 
-    def _rounds(self, allocated: bool) -> list[tuple[int, PoolName]]:
-        """(choice, pool): everybody's first choice in each pool by name, then the second choices, and so on."""
-        side = self.facts.waiting.allocated if allocated else self.facts.waiting.unallocated
-        named = {(choice, pool) for line in side.values() for key in line for choice, pool in enumerate(key.pools)}
-        return sorted(named)
-
-    def _pool(self, pool: PoolName) -> PoolPass:
+    def _pool(self, pool: PoolName) -> Chances:
         if pool not in self._pools:
-            self._pools[pool] = PoolPass(self.facts, pool)
+            self._pools[pool] = Chances(self.facts, pool)
         return self._pools[pool]
 
-    def _start_on_room(self, record: Record, here: PoolPass) -> bool:
-        shape = record.spec.shape
-        key = _key(shape)
-        if key in here.full_for:
-            return False
-        leases = place(here.nodes, shape)
+    def _start_on_room(self, record: Record, here: Chances) -> bool:
+        leases = here.rooms.place(record.spec.shape)
         if leases is None:
-            here.full_for.add(key)
             return False
         leaf = record.spec.allocation
         if record.spec.allocated:
@@ -226,31 +215,29 @@ class Pass:
         self._start(record, here.pool, leases, f"{turn}; {words.were(record.gpus)} free on {words.places(leases)}")
         return True
 
-    def _waits_for_release(self, record: Record, here: PoolPass) -> bool:
+    def _waits_for_release(self, record: Record, here: Chances) -> bool:
         """Whether GPUs that are being released anyway will do: then nobody else need be moved for it."""
-        key = _key(record.spec.shape)
-        if not here.coming or key in here.not_coming_for:
+        shape = record.spec.shape
+        if not here.is_coming(shape):
             return False
-        leases = place(here.nodes, record.spec.shape, here.coming)
-        if leases is None:
-            here.not_coming_for.add(key)
-            return False
+        leases = place(self.facts.by_pool[here.pool], shape, here.coming)
+        assert leases is not None
         for lease in leases:
             taken = max(0, lease.gpus - max(0, self.facts.nodes[lease.node].room))
             if taken:
                 here.coming[lease.node] -= taken
         return True
 
-    def _preempt(self, record: Record, here: PoolPass) -> bool:
-        if not here.exposed or _is_harmless(here, record):
+    def _preempt(self, record: Record, here: Chances) -> bool:
+        if not here.running.freed() or here.is_harmless(record):
             return False
-        leaf = record.spec.allocation
-        possible = candidates(self.facts, here.shares, here.exposed, record)
-        found = plan(self.facts, possible, record, here.pool) if possible else None
-        if found is None:
-            about = (leaf, record.spec.shape if possible else None)
-            here.harmless.setdefault(about, []).append((record.spec.priority, record.commitment))
+        right = rights(self.facts, here.shares, here.running, record)
+        freed = sum_up(*right.groups())
+        if not here.rooms.fits(record.spec.shape, freed):
+            here.found_harmless(record, nobody=not freed)
             return False
+        found = plan(self.facts, candidates(self.facts, here.shares, right), record, here.pool)
+        assert found is not None, f"{record.id} would fit if all left whom it may preempt, yet there is no plan"
         reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
         self._validate(found, record)
         victims = tuple(victim.record.id for victim in found.victims)
@@ -259,7 +246,7 @@ class Pass:
         self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why))
         for victim, reason in reasons:
             self._notify(victim.record, victim.reason, record.id, reason)
-        here.shares.grant(leaf, record.commitment, record.spec.user)
+        here.granted(record)
         return True
 
     def _validate(self, found: Plan, record: Record) -> None:
@@ -273,7 +260,7 @@ class Pass:
         assert fits, f"{record.id} would not fit after the eviction that was planned for it"
         assert found.victims, f"{record.id} fits without any eviction"
 
-    def _why_victim(self, record: Record, victim: Candidate, here: PoolPass) -> str:
+    def _why_victim(self, record: Record, victim: Candidate, here: Chances) -> str:
         mine, theirs = record.spec.allocation, victim.record.spec.allocation
         if victim.reason is PreemptReason.UNALLOCATED:
             return f"{victim.record.label} is unallocated, and {record.label} of {mine} is allocated"
@@ -297,26 +284,5 @@ class Pass:
         had_reservation = record.reservation
         self._do(Start(self.cause, record.id, held, checkpoint.id if checkpoint is not None else None, why))
         # A reservation was counted as committed when this pool's metrics were made.
-        if pool in self._pools and record.spec.allocated and record.gpus and had_reservation is None:
-            self._pools[pool].shares.grant(record.spec.allocation, record.commitment, record.spec.user)
-
-
-def _key(shape: Shape) -> tuple[int, int, str]:
-    return shape.gpus_per_node, shape.nodes, shape.gpu_type
-
-
-def _is_harmless(here: PoolPass, record: Record) -> bool:
-    """Whether somebody of its leaf with a better claim found nobody to preempt in this pass."""
-    return any(
-        record.spec.priority <= priority and record.commitment >= promised
-        for about in (None, record.spec.shape)
-        for priority, promised in here.harmless.get((record.spec.allocation, about), ())
-    )
-
-
-def _reserved(facts: Facts) -> list[Record]:
-    return sorted(facts.reserved.values(), key=_reservation_order)
-
-
-def _reservation_order(record: Record) -> int:
-    return record.reservation.order if record.reservation is not None else 0
+        if pool in self._pools and record.gpus and had_reservation is None:
+            self._pools[pool].granted(record)

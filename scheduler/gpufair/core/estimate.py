@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
 
 from gpufair.core import words
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.placement import admits
 from gpufair.core.record import Record
-from gpufair.core.share import Shares
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName
 
 
@@ -86,8 +88,7 @@ def _in_pool(facts: Facts, record: Record, pool: PoolName) -> int | None:
 
 def _readiness(facts: Facts, record: Record, pool: PoolName) -> Iterator[_Ready]:
     """When ``record`` can have the GPUs of whoever holds some now."""
-    shares = facts.shares(pool)
-    ranks: dict[AllocationPath, int | None] = {}
+    ranks = _Ranks(facts, record, pool)
     for workload in sorted(facts.holding):
         holder = facts.holding[workload]
         held = holder.held
@@ -98,16 +99,13 @@ def _readiness(facts: Facts, record: Record, pool: PoolName) -> Iterator[_Ready]
         if holder.phase in LEAVING:
             at = max(facts.now, holder.deadline or facts.now)
         else:
-            leaf = holder.spec.allocation
-            if leaf not in ranks:
-                ranks[leaf] = _rank_time(facts, shares, record, leaf, pool)
-            at, grace = _ready_at(facts, record, holder, ranks[leaf]), facts.grace(holder)
+            at, grace = _ready_at(facts, record, holder, ranks), facts.grace(holder)
         if at is not None:
             for lease in held.leases:
                 yield _Ready(at, grace, lease.node, lease.gpus)
 
 
-def _ready_at(facts: Facts, record: Record, holder: Record, rank: int | None) -> int | None:
+def _ready_at(facts: Facts, record: Record, holder: Record, ranks: _Ranks) -> int | None:
     if not record.spec.allocated or holder.held is None:
         return None
     if not holder.spec.allocated:
@@ -115,39 +113,70 @@ def _ready_at(facts: Facts, record: Record, holder: Record, rank: int | None) ->
     until = max(facts.now, holder.held.protected_until)
     if holder.spec.allocation == record.spec.allocation:
         return until if record.spec.priority > holder.spec.priority else None
+    rank = ranks.over(holder.spec.allocation)
     return max(until, rank) if rank is not None else None
 
 
-def _rank_time(facts: Facts, shares: Shares, record: Record, theirs: AllocationPath, pool: PoolName) -> int | None:
-    """When ``record`` will outrank a leaf, if everybody goes on as now; the window's far end is left aside."""
-    mine = record.spec.allocation
-    sides = facts.tree.diverge(mine, theirs)
-    if sides is None:
-        return None
-    hysteresis = facts.policy.hysteresis
-    if shares.outranks(mine, theirs, record.commitment, hysteresis):
-        return facts.now
-    running = [
-        (side, holder.gpus, max(facts.now, holder.held.protected_until))
-        for holder in facts.holding.values()
-        if holder.held is not None and holder.held.pool == pool and holder.spec.allocated and holder.phase in STAYING
-        for side in sides
-        if side in facts.tree[holder.spec.allocation].lineage
-    ]
+class _Growth:
+    """How much more than now a tree node will have had, if everybody in it runs on: GPUs x time beyond protection.
 
-    def outranks(at: int) -> bool:
-        # Occupancy replaces commitment while a protection lasts; only what runs on beyond it adds to O + K.
-        grown = dict.fromkeys(sides, 0)
-        for side, gpus, since in running:
-            grown[side] += gpus * max(0, at - since)
-        ours = shares.metric_with(sides[0], grown[sides[0]] + record.commitment)
-        return ours <= (1 - hysteresis) * shares.metric_with(sides[1], grown[sides[1]])
+    Occupancy replaces commitment while a protection lasts; only what runs on beyond it adds to O + K.
+    """
 
-    low, high = int(facts.now), facts.now + facts.policy.window
-    if not facts.policy.commitment or not outranks(high):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if outranks(middle) else (middle, high)
-    grid = facts.policy.grid
-    return -(-high // grid) * grid
+    def __init__(self, parts: list[tuple[int, int]]) -> None:
+        parts.sort()
+        self._since = [since for since, _ in parts]
+        self._gpus = list(accumulate((gpus for _, gpus in parts), initial=0))
+        self._gpu_since = list(accumulate((since * gpus for since, gpus in parts), initial=0))
+
+    def until(self, at: int) -> int:
+        """GPU time grown until ``at``."""
+        count = bisect_left(self._since, at)
+        return self._gpus[count] * at - self._gpu_since[count]
+
+
+class _Ranks:
+    """When a workload will outrank other leaves, if everybody goes on as now; the window's far end is left aside."""
+
+    def __init__(self, facts: Facts, record: Record, pool: PoolName) -> None:
+        self._facts, self._record = facts, record
+        self._shares = facts.shares(pool)
+        self._known: dict[AllocationPath, int | None] = {}
+        parts: dict[AllocationPath, list[tuple[int, int]]] = {}
+        for holder in facts.holding.values():
+            held = holder.held
+            if held is not None and held.pool == pool and holder.spec.allocated and holder.phase in STAYING:
+                for path in facts.tree[holder.spec.allocation].lineage:
+                    parts.setdefault(path, []).append((max(facts.now, held.protected_until), holder.gpus))
+        self._growth = {path: _Growth(each) for path, each in parts.items()}
+
+    def over(self, leaf: AllocationPath) -> int | None:
+        """The moment for one leaf; None if never within a window."""
+        sides = self._facts.tree.diverge(self._record.spec.allocation, leaf)
+        if sides is None:
+            return None
+        if sides[1] not in self._known:
+            self._known[sides[1]] = self._moment(*sides)
+        return self._known[sides[1]]
+
+    def _moment(self, mine: AllocationPath, theirs: AllocationPath) -> int | None:
+        now, policy = self._facts.now, self._facts.policy
+        if self._outranks(mine, theirs, now):
+            return now
+        if not policy.commitment or not self._outranks(mine, theirs, now + policy.window):
+            return None
+        # The first moment of the grid at which it does.
+        low, high = now // policy.grid, -(-(now + policy.window) // policy.grid)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._outranks(mine, theirs, middle * policy.grid) else (middle, high)
+        return high * policy.grid
+
+    def _outranks(self, mine: AllocationPath, theirs: AllocationPath, at: int) -> bool:
+        ours = self._shares.metric_with(mine, self._grown(mine, at) + self._record.commitment)
+        factor = 1 - self._facts.policy.hysteresis
+        return ours < inf and ours <= factor * self._shares.metric_with(theirs, self._grown(theirs, at))
+
+    def _grown(self, path: AllocationPath, at: int) -> int:
+        growth = self._growth.get(path)
+        return growth.until(at) if growth is not None else 0

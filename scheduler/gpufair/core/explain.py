@@ -12,12 +12,12 @@ from gpufair.core.change import Change, smallest_change
 from gpufair.core.estimate import estimate
 from gpufair.core.facts import STAYING, Facts
 from gpufair.core.model import Phase
-from gpufair.core.order import queue
 from gpufair.core.placement import admits
-from gpufair.core.preemption import Exposed, candidates
+from gpufair.core.preemption import rights
+from gpufair.core.queue import position, queue
 from gpufair.core.record import Record
 from gpufair.core.share import Shares, Standing
-from gpufair.core.units import AllocationPath, Instant, NodeName, WorkloadId
+from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName, WorkloadId
 from gpufair.core.waiting import class_of
 
 
@@ -84,8 +84,8 @@ def explain(facts: Facts, record: Record) -> Explanation:
 
 
 def _queued(facts: Facts, record: Record) -> Explanation:
-    position = queue(facts).index(record.id) + 1
-    guess = estimate(facts, record, position - 1)
+    place = position(facts, record)
+    guess = estimate(facts, record, place - 1)
     holders, comparison = _obstacles(facts, record)
     if record.reservation is not None:
         victims = words.names(facts.label(victim) for victim in record.reservation.pending)
@@ -96,7 +96,7 @@ def _queued(facts: Facts, record: Record) -> Explanation:
     return Explanation(
         workload=record.id,
         phase=record.phase,
-        position=position,
+        position=place,
         sentence=f"{_earlier(record)}{sentence}",
         level=comparison.level if comparison else None,
         mine=comparison.mine if comparison else None,
@@ -117,7 +117,7 @@ def _colleague(facts: Facts, record: Record) -> str:
     mine, urgency = shares.had(spec.allocation, spec.user), class_of(spec).urgency
     less = [
         (had, user)
-        for key, queues in facts.waiting.allocated[spec.allocation].items()
+        for key, queues in facts.waiting.allocated.lines[spec.allocation].items()
         if key.urgency == urgency and key.pools[0] == spec.pools[0]
         for user in queues
         if (had := shares.had(spec.allocation, user)) < mine
@@ -147,7 +147,7 @@ def _obstacles(facts: Facts, record: Record) -> tuple[tuple[Holder, ...], _Compa
     decisive: _Comparison | None = None
     for pool in record.spec.pools:
         shares = facts.shares(pool)
-        mine_to_take = {one.record.id for one in candidates(facts, shares, Exposed(facts, pool), record)}
+        mine_to_take = _may_preempt(facts, shares, pool, record)
         leaves: set[AllocationPath] = set()
         for node in facts.by_pool.get(pool, ()):
             if not record.gpus or not admits(node, record.spec.shape):
@@ -172,6 +172,13 @@ def _obstacles(facts: Facts, record: Record) -> tuple[tuple[Holder, ...], _Compa
         if decisive is None and record.spec.allocated:
             decisive = _most_over_served(facts, shares, record, leaves)
     return tuple(holders), decisive
+
+
+def _may_preempt(facts: Facts, shares: Shares, pool: PoolName, record: Record) -> set[WorkloadId]:
+    running = facts.running.get(pool)
+    if running is None or not record.spec.allocated:
+        return set()
+    return {workload for group in rights(facts, shares, running, record).groups() for workload in group}
 
 
 def _most_over_served(facts: Facts, shares: Shares, record: Record, leaves: set[AllocationPath]) -> _Comparison | None:

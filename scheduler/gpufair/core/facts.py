@@ -6,7 +6,7 @@ the ledger's totals and the room that a pass may grant cannot drift from who hol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -14,9 +14,11 @@ from gpufair.core.errors import UnknownWorkload
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Held, Lease, Node, Phase, Policy, WorkloadSpec
 from gpufair.core.record import NodeRecord, Record, Reservation
-from gpufair.core.share import Shares
+from gpufair.core.rooms import Rooms
+from gpufair.core.running import Running
+from gpufair.core.share import Shares, Sums
 from gpufair.core.tree import Tree
-from gpufair.core.units import AllocationPath, GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId, after
+from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName, WorkloadId, after
 from gpufair.core.waiting import Ticket, Waiting
 
 # Phases in which GPUs are held and nobody has told the workload to leave.
@@ -36,7 +38,12 @@ class Facts:
         self.nodes: dict[NodeName, NodeRecord] = {}
         self.by_pool: dict[PoolName, list[NodeRecord]] = {}  # by name
         self.ledgers: dict[PoolName, PoolLedger] = {}
+        self.rooms: dict[PoolName, Rooms] = {}
+        self.closed: set[NodeName] = set()  # nodes on which nothing may start
+        self._capacities: dict[PoolName, int] = {}
         self.waiting = Waiting()
+        self.running: dict[PoolName, Running] = {}
+        self.leaving: dict[WorkloadId, Record] = {}  # told to, and still holding
         self.reserved: dict[WorkloadId, Record] = {}
         self.reservations = 0  # ever made
         self.protected_preemptions = 0
@@ -50,6 +57,8 @@ class Facts:
             for ledger in self.ledgers.values():
                 ledger.advance(span)
             self.now = at
+            for running in self.running.values():
+                running.expire(at, self.records)
 
     def record(self, workload: WorkloadId) -> Record:
         """The record of a workload.
@@ -88,11 +97,30 @@ class Facts:
         """From now on it holds these leases, and is charged for them if it is allocated."""
         record.settled, record.settled_at = record.charged(self.now), self.now
         record.held = held
-        self.holding[record.id] = record
+        self.hold(record)
         self._charge(record, held.leases, +1)
         for lease in held.leases:
             self.nodes[lease.node].holders[record.id] = lease.gpus
             self.touch(lease.node)
+
+    def hold(self, record: Record) -> None:
+        """List a workload that holds GPUs."""
+        self.holding[record.id] = record
+        if record.phase in LEAVING:
+            self.leaving[record.id] = record
+        elif record.held is not None:
+            self._running(record.held.pool).enter(record, self.now)
+
+    def _running(self, pool: PoolName) -> Running:
+        if pool not in self.running:
+            self.running[pool] = Running()
+        return self.running[pool]
+
+    def told_to_leave(self, record: Record) -> None:
+        """It does not stay any longer, but still holds."""
+        self.leaving[record.id] = record
+        if record.held is not None:
+            self._running(record.held.pool).leave(record)
 
     def release(self, record: Record, only: NodeName | None = None) -> None:
         """It holds its leases (or only those on one node) no longer."""
@@ -108,6 +136,8 @@ class Facts:
             del self.nodes[lease.node].holders[record.id]
         if not kept:
             del self.holding[record.id]
+            self.leaving.pop(record.id, None)
+            self._running(held.pool).leave(record)
             self._no_longer_pending(record)
         for lease in gone:
             self.touch(lease.node)
@@ -176,6 +206,7 @@ class Facts:
             self.nodes = dict(sorted(self.nodes.items()))
         else:
             known.node, known.lost = node, False
+        self._capacities = {}
         self.by_pool = {}
         for record in self.nodes.values():
             self.by_pool.setdefault(record.node.pool, []).append(record)
@@ -196,11 +227,19 @@ class Facts:
                 rates = self.ledger(pool).rates
                 for use, count in zip(PoolLedger.USES, part, strict=True):
                     rates[use] += sign * count
+        if node.counted_in is not None and node.counted_in != node.node.pool:
+            self.rooms[node.counted_in].drop(name)
+        self.rooms.setdefault(node.node.pool, Rooms()).put(node)
+        if not node.open or name in self.closed:
+            self._capacities = {}  # it may have been lost, or be back
+            (self.closed.discard if node.open else self.closed.add)(name)
         node.uses, node.counted_in = uses, node.node.pool
 
     def capacity(self, pool: PoolName) -> int:
         """GPUs of a pool on nodes that are not lost."""
-        return sum(node.node.gpus for node in self.by_pool.get(pool, ()) if not node.lost)
+        if pool not in self._capacities:
+            self._capacities[pool] = sum(node.node.gpus for node in self.by_pool.get(pool, ()) if not node.lost)
+        return self._capacities[pool]
 
     def pools(self) -> tuple[PoolName, ...]:
         """Pools that have nodes or history, by name."""
@@ -210,46 +249,36 @@ class Facts:
 
     def shares(self, pool: PoolName) -> Shares:
         """The metrics of a pool as of now. Reservations count as committed: they will start."""
-        commitment: dict[AllocationPath, int] = {}
-        promised: dict[tuple[AllocationPath, str], int] = {}
-
-        def promise(record: Record, amount: int) -> None:
-            leaf, user = record.spec.allocation, record.spec.user
-            commitment[leaf] = commitment.get(leaf, 0) + amount
-            promised[leaf, user] = promised.get((leaf, user), 0) + amount
-
-        for record in self.holding.values():
-            held = record.held
-            if held is None or held.pool != pool or record.phase not in STAYING or not record.spec.allocated:
-                continue
-            left = held.protected_until - self.now
-            if left > 0:
-                promise(record, left * record.gpus)
+        ledger = self.ledgers.get(pool) or PoolLedger()
+        running = self.running.get(pool) or Running()
+        now, window = self.now, self.policy.window
+        reserved: dict[AllocationPath, int] = {}
+        reserved_by: dict[tuple[AllocationPath, str], int] = {}
         for record in self.reserved.values():
             if record.reservation is not None and record.reservation.pool == pool:
-                promise(record, record.commitment)
-        ledger = self.ledgers.get(pool) or PoolLedger()
+                leaf, user = record.spec.allocation, record.spec.user
+                reserved[leaf] = reserved.get(leaf, 0) + record.commitment
+                reserved_by[leaf, user] = reserved_by.get((leaf, user), 0) + record.commitment
+
+        def committed(leaf: AllocationPath) -> int:
+            return running.promised_to(leaf, now) + reserved.get(leaf, 0)
 
         def had(leaf: AllocationPath, user: str) -> int:
-            committed = promised.get((leaf, user), 0) if self.policy.commitment else 0
-            return ledger.occupancy_of(leaf, user, self.now, self.policy.window) + committed
+            occupancy = ledger.occupancy_of(leaf, user, now, window)
+            if not self.policy.commitment:
+                return occupancy
+            promised = running.promised.get(leaf, {}).get(user)
+            return occupancy + (promised.left(now) if promised else 0) + reserved_by.get((leaf, user), 0)
 
         return Shares(
             tree=self.tree,
-            occupancy=ledger.occupancies(self.tree, self.now, self.policy.window),
-            commitment={leaf: GpuMillis(amount) for leaf, amount in commitment.items()},
+            occupancy=ledger.occupancies(self.tree, now, window),
+            commitment=Sums(self.tree, committed),
             capacity=self.capacity(pool),
-            window=self.policy.window,
+            window=window,
             count_commitment=self.policy.commitment,
             researchers=had,
         )
-
-    def staying(self, pool: PoolName) -> Iterator[Record]:
-        """Workloads that run in a pool and hold GPUs and have not been told to leave, by id."""
-        for workload in sorted(self.holding):
-            record = self.holding[workload]
-            if record.phase in STAYING and record.gpus and record.held is not None and record.held.pool == pool:
-                yield record
 
     def exposed(self, record: Record) -> bool:
         """Whether it may be told to leave now: its protection is over, or it never had any."""
@@ -261,8 +290,8 @@ class Facts:
         A workload that overstays its deadline is not counted on: whoever waits may then move somebody else.
         """
         surplus: dict[NodeName, int] = {}
-        for record in self.holding.values():
-            if record.phase not in LEAVING or record.held is None or record.held.pool != pool:
+        for record in self.leaving.values():
+            if record.held is None or record.held.pool != pool:
                 continue
             if record.deadline is None or record.deadline <= self.now:
                 continue
@@ -294,17 +323,31 @@ class Facts:
         """An independent copy, to try something on."""
         twin = Facts(self.policy)
         twin.tree, twin.now = self.tree, self.now
-        twin.records = {workload: replace(record) for workload, record in self.records.items()}
-        twin.holding = {workload: twin.records[workload] for workload in self.holding}
-        twin.reserved = {workload: twin.records[workload] for workload in self.reserved}
+        twin.reservations, twin.protected_preemptions = self.reservations, self.protected_preemptions
+        twin.ledgers = {pool: ledger.copy() for pool, ledger in self.ledgers.items()}
         twin.nodes = {
             name: replace(node, holders=dict(node.holders), claims=dict(node.claims))
             for name, node in self.nodes.items()
         }
-        for node in twin.nodes.values():
-            twin.by_pool.setdefault(node.node.pool, []).append(node)
-        twin.ledgers = {pool: ledger.copy() for pool, ledger in self.ledgers.items()}
-        twin.waiting = self.waiting.copy()
-        twin.reservations = self.reservations
-        twin.protected_preemptions = self.protected_preemptions
+        for record in self.records.values():
+            twin.list_workload(replace(record))
+        twin.list_nodes()
         return twin
+
+    def list_workload(self, record: Record) -> None:
+        """Take in the record of a workload from elsewhere: a copy, or a snapshot."""
+        self.records[record.id] = record
+        if record.phase is Phase.QUEUED:
+            self.enqueue(record)
+        if record.reservation is not None:
+            self.reserved[record.id] = record
+        if record.held is not None:
+            self.hold(record)
+
+    def list_nodes(self) -> None:
+        """List the nodes by pool and by room, once all of them and all workloads are here."""
+        self._capacities = {}
+        self.by_pool = {}
+        for name, node in self.nodes.items():
+            self.by_pool.setdefault(node.node.pool, []).append(node)
+            self.touch(name)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import Facts
 from gpufair.core.model import HOLDING, Phase
-from gpufair.core.order import queue
+from gpufair.core.queue import queue
 
 
 def validate(facts: Facts) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gpufair.core.share import Sums
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, GpuMillis, Instant, Millis, PoolName
 
@@ -164,15 +165,19 @@ class PoolLedger:
             if gpus:
                 self.totals[use] += gpus * span
 
-    def occupancies(self, tree: Tree, now: Instant, window: Millis) -> dict[AllocationPath, GpuMillis]:
+    def occupancies(self, tree: Tree, now: Instant, window: Millis) -> Sums:
         """Occupancy of every tree node: its own account and all below it, dropped allocations included."""
-        result = dict.fromkeys((node.path for node in tree.nodes()), 0)
-        for path in sorted(self.accounts):
-            occupancy = self.accounts[path].occupancy(now, window)
-            if occupancy:
-                for above in tree[tree.nearest(path)].lineage:
-                    result[above] += occupancy
-        return {path: GpuMillis(occupancy) for path, occupancy in result.items()}
+        strays: dict[AllocationPath, list[Account]] = {}
+        for path, account in self.accounts.items():
+            if path not in tree:
+                strays.setdefault(tree.nearest(path), []).append(account)
+
+        def own(path: AllocationPath) -> int:
+            account = self.accounts.get(path)
+            occupancy = account.occupancy(now, window) if account is not None else 0
+            return occupancy + sum(stray.occupancy(now, window) for stray in strays.get(path, ()))
+
+        return Sums(tree, own)
 
     def conservation(self, pool: PoolName, now: Instant) -> PoolConservation:
         """Where the pool's GPU time went until ``now``, to which the totals have been advanced."""

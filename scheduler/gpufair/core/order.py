@@ -5,34 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from heapq import merge
+from heapq import heapify, heappop, heappush
 
-from gpufair.core.facts import Facts
+from gpufair.core.model import Shape
 from gpufair.core.share import Shares
 from gpufair.core.tree import ROOT, Tree
-from gpufair.core.units import AllocationPath, PoolName, WorkloadId
-from gpufair.core.waiting import Line, Queues, Ticket, WaitClass, in_order
+from gpufair.core.units import AllocationPath, WorkloadId
+from gpufair.core.waiting import Group, Queues, Ticket, Turn
+
+Rank = tuple[int, int, Ticket]  # urgency, what the researcher has had, submission and id
 
 
 @dataclass(slots=True, eq=False)
 class Head:
     """How far a pass has come in one class of one leaf."""
 
-    key: WaitClass
+    urgency: int
+    shape: Shape
     queues: Queues
     passed: dict[str, int] = field(default_factory=dict)  # how many of a researcher's have had their turn and wait on
 
-    def first(self, had: Callable[[str], int]) -> tuple[int, Ticket] | None:
-        """The next of its class, with what the researcher has had; None when nobody is left."""
-        passed = self.passed
-        return min(
-            (
-                (had(user), tickets[passed.get(user, 0)])
-                for user, tickets in self.queues.items()
-                if passed.get(user, 0) < len(tickets)
-            ),
-            default=None,
-        )
+    def rank(self, had: Callable[[str], int]) -> Rank | None:
+        """The place of the next of its class; None when nobody is left."""
+        best: tuple[int, Ticket] | None = None
+        for user, tickets in self.queues.items():
+            index = self.passed.get(user, 0)
+            if index < len(tickets):
+                first = had(user), tickets[index]
+                if best is None or first < best:
+                    best = first
+        return (self.urgency, *best) if best is not None else None
 
     def skip(self, user: str) -> None:
         """The first of this researcher has had its turn and waits on."""
@@ -40,120 +42,105 @@ class Head:
 
 
 class Walk:
-    """Who is next among the allocated workloads that name ``pool`` as their ``choice``-th pool.
+    """Who is next among the allocated workloads of one turn.
 
-    The metrics may change between two steps, as the pass grants GPUs; the next step then goes by the new ones.
+    The metrics may change between two steps, as the pass grants GPUs; the next step then goes by the new ones. Within
+    a leaf ranks only grow, so each leaf is a heap in which a rank that has grown is put back when it comes up.
+
+    Args:
+        tree: The budget tree.
+        shares: The metrics, kept current by the pass.
+        turn: Those who wait.
+        hopeful: Whether the pass may still do something for a shape; once it may not, it never may again.
     """
 
-    def __init__(self, facts: Facts, pool: PoolName, choice: int, shares: Shares) -> None:
-        self._tree, self._shares = facts.tree, shares
-        self._heads: dict[AllocationPath, list[Head]] = {}
-        self._open: dict[AllocationPath, int] = {}
-        for leaf in sorted(facts.waiting.allocated):
-            heads = _heads(facts.waiting.allocated[leaf], pool, choice)
-            if heads:
-                self._heads[leaf] = heads
-                self._count(leaf, len(heads))
+    def __init__(self, tree: Tree, shares: Shares, turn: Turn, hopeful: Callable[[Shape], bool]) -> None:
+        self._tree, self._shares, self._hopeful = tree, shares, hopeful
+        self.groups: dict[AllocationPath, list[tuple[Shape, Group]]] = {}
+        for shape, leaves in turn.items():
+            if hopeful(shape):
+                for leaf, group in leaves.items():
+                    self.groups.setdefault(leaf, []).append((shape, group))
+        self._heaps: dict[AllocationPath, list[tuple[Rank, Head]]] = {}
+        self._busy: dict[AllocationPath, int] = {}  # leaves in which somebody may be left, at and below each node
+        for leaf in self.groups:
+            self._count(leaf, +1)
 
-    def next(self) -> tuple[AllocationPath, Head, WorkloadId] | None:
-        """Who is first in the best leaf; None when all are done. The caller starts it, skips it or closes its class."""
-        while self._open.get(ROOT):
-            path = ROOT
-            while not self._heads.get(path):
-                path = min(
-                    (child for child in self._tree[path].children if self._open.get(child)),
-                    key=lambda child: (self._shares.metric(child), child),
-                )
-            found = self._first(path)
-            if found is not None:
-                return path, *found
+    def leaf(self) -> AllocationPath | None:
+        """The leaf whose turn it is; None when nobody is left."""
+        if not self._busy.get(ROOT):
+            return None
+        path, metric = ROOT, self._shares.metric
+        while path not in self.groups:
+            path = min((metric(child), child) for child in self._tree[path].children if self._busy.get(child))[1]
+        return path
+
+    def first(self, leaf: AllocationPath) -> tuple[Head, WorkloadId] | None:
+        """Who is first in a leaf; None, and the leaf is done, when nobody is left. The caller starts it, skips it or
+        drops its class."""
+        heap = self._heap(leaf)
+        had = partial(self._shares.had, leaf)
+        while heap:
+            rank, head = heap[0]
+            now = head.rank(had) if self._hopeful(head.shape) else None
+            if now == rank:
+                return head, rank[2].workload
+            heappop(heap)
+            if now is not None:
+                heappush(heap, (now, head))
+        self.done(leaf)
         return None
 
-    def _first(self, leaf: AllocationPath) -> tuple[Head, WorkloadId] | None:
-        had = partial(self._shares.had, leaf)
-        best: tuple[tuple[int, int, Ticket], Head] | None = None
-        for head in tuple(self._heads[leaf]):
-            first = head.first(had)
-            if first is None:
-                self.close(leaf, head)
-                continue
-            rank = (head.key.urgency, *first)
-            if best is None or rank < best[0]:
-                best = rank, head
-        return (best[1], best[0][2].workload) if best is not None else None
+    def drop(self, leaf: AllocationPath) -> None:
+        """Nobody else of the class that is first in this leaf can start in this pass."""
+        heappop(self._heaps[leaf])
 
-    def close(self, leaf: AllocationPath, head: Head) -> None:
-        """Nobody else of this class can start in this pass, or nobody is left."""
-        self._heads[leaf].remove(head)
+    def narrow(self, leaf: AllocationPath, to: Callable[[Shape], bool]) -> None:
+        """Go on with some shapes only in this leaf."""
+        self.groups[leaf] = [(shape, group) for shape, group in self.groups[leaf] if to(shape)]
+        if leaf in self._heaps:
+            self._heaps[leaf] = [entry for entry in self._heaps[leaf] if to(entry[1].shape)]
+            heapify(self._heaps[leaf])
+
+    def done(self, leaf: AllocationPath) -> None:
+        """Nobody else of this leaf can start in this pass."""
+        del self.groups[leaf]
+        self._heaps.pop(leaf, None)
         self._count(leaf, -1)
+
+    def _heap(self, leaf: AllocationPath) -> list[tuple[Rank, Head]]:
+        heap = self._heaps.get(leaf)
+        if heap is None:
+            heap = self._heaps[leaf] = []
+            had = partial(self._shares.had, leaf)
+            for shape, group in self.groups[leaf]:
+                for key, queues in group.line.items():
+                    head = Head(key.urgency, shape, queues)
+                    rank = head.rank(had)
+                    if rank is not None:
+                        heap.append((rank, head))
+            heapify(heap)
+        return heap
 
     def _count(self, leaf: AllocationPath, more: int) -> None:
         for path in self._tree[leaf].lineage:
-            self._open[path] = self._open.get(path, 0) + more
+            self._busy[path] = self._busy.get(path, 0) + more
 
 
-def _heads(line: Line, pool: PoolName, choice: int) -> list[Head]:
-    return [Head(key, line[key]) for key in sorted(line) if len(key.pools) > choice and key.pools[choice] == pool]
-
-
-def unallocated(facts: Facts, pool: PoolName, choice: int, shares: Shares) -> Iterator[WorkloadId]:
+def unallocated(turn: Turn, shares: Shares, fits: Callable[[Shape], bool]) -> Iterator[WorkloadId]:
     """Unallocated work: by their leaf's metric, leaves of equal metric by submission. The caller starts it, or its
     class is closed."""
-    side = facts.waiting.unallocated
     ranked: dict[float, list[list[Ticket]]] = {}
-    for leaf in sorted(side):
-        for head in _heads(side[leaf], pool, choice):
-            ranked.setdefault(shares.metric(leaf), []).extend(head.queues.values())
+    for shape, leaves in turn.items():
+        if fits(shape):
+            for leaf, group in leaves.items():
+                queues = [tickets for users in group.line.values() for tickets in users.values()]
+                ranked.setdefault(shares.metric(leaf), []).extend(queues)
     for metric in sorted(ranked):
-        open_classes = ranked[metric]
-        while open_classes:
-            tickets = min(open_classes)
+        classes = ranked[metric]
+        while classes:
+            tickets = min(classes)
             before = len(tickets)
             yield tickets[0].workload
             if not tickets or len(tickets) == before:
-                open_classes.remove(tickets)
-
-
-def queue(facts: Facts) -> tuple[WorkloadId, ...]:
-    """Everybody who waits, in the order in which a pass would try them now."""
-    result = [ticket.workload for ticket in facts.waiting.plain]
-    reserved = sorted(facts.reserved.values(), key=lambda record: record.reservation.order if record.reservation else 0)
-    result += [record.id for record in reserved]
-    for side, sort in ((facts.waiting.allocated, _by_tree), (facts.waiting.unallocated, _by_metric)):
-        first_choices = sorted({key.pools[0] for line in side.values() for key in line})
-        for pool in first_choices:
-            lines = {
-                leaf: {key: queues for key, queues in line.items() if key.pools[0] == pool}
-                for leaf, line in side.items()
-            }
-            lines = {leaf: line for leaf, line in lines.items() if line}
-            result += [
-                ticket.workload
-                for ticket in sort(facts.tree, facts.shares(pool), lines)
-                if ticket.workload not in facts.reserved
-            ]
-    return tuple(result)
-
-
-def _by_tree(tree: Tree, shares: Shares, lines: dict[AllocationPath, Line]) -> Iterator[Ticket]:
-    busy = {path for leaf in lines for path in tree[leaf].lineage}
-
-    def below(path: AllocationPath) -> Iterator[Ticket]:
-        if path in lines:
-            yield from in_order(lines[path], partial(shares.had, path))
-        for child in sorted(busy.intersection(tree[path].children), key=lambda one: (shares.metric(one), one)):
-            yield from below(child)
-
-    return below(ROOT)
-
-
-def _by_metric(tree: Tree, shares: Shares, lines: dict[AllocationPath, Line]) -> Iterator[Ticket]:
-    ranked: dict[float, list[Iterator[Ticket]]] = {}
-    for leaf in sorted(lines):
-        ranked.setdefault(shares.metric(leaf), []).append(in_order(lines[leaf], _alike))
-    for metric in sorted(ranked):
-        yield from merge(*ranked[metric])
-
-
-def _alike(user: str) -> int:
-    return 0
+                classes.remove(tickets)

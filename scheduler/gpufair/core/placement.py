@@ -37,7 +37,7 @@ def place(
     if shape.nodes == 1:
         return (Lease(min(fits)[1], shape.gpus_per_node),)
     fits.sort()
-    return tuple(sorted((Lease(name, shape.gpus_per_node) for _, name in fits[: shape.nodes]), key=_by_name))
+    return tuple(sorted((Lease(name, shape.gpus_per_node) for _, name in fits[: shape.nodes]), key=by_name))
 
 
 def _place_without_gpus(nodes: Iterable[NodeRecord], shape: Shape) -> tuple[Lease, ...] | None:
@@ -45,7 +45,7 @@ def _place_without_gpus(nodes: Iterable[NodeRecord], shape: Shape) -> tuple[Leas
     fits = sorted((bool(node.node.gpus), len(node.holders), node.node.name) for node in nodes if admits(node, shape))
     if len(fits) < shape.nodes:
         return None
-    return tuple(sorted((Lease(name, 0) for _, _, name in fits[: shape.nodes]), key=_by_name))
+    return tuple(sorted((Lease(name, 0) for _, _, name in fits[: shape.nodes]), key=by_name))
 
 
 def largest(nodes: Iterable[NodeRecord], shape: Shape) -> Shape | None:
@@ -70,5 +70,6 @@ def _of_type(node: NodeRecord, shape: Shape) -> bool:
     return not shape.gpu_type or node.node.gpu_type == shape.gpu_type
 
 
-def _by_name(lease: Lease) -> NodeName:
+def by_name(lease: Lease) -> NodeName:
+    """The order of leases."""
     return lease.node

@@ -6,15 +6,16 @@ with the right by which it goes, and no victim that the chosen nodes do not need
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
-from gpufair.core.facts import STAYING, Facts
+from gpufair.core.facts import Facts
 from gpufair.core.model import Lease, PreemptReason, Shape
 from gpufair.core.placement import admits
 from gpufair.core.record import NodeRecord, Record
+from gpufair.core.running import Running
 from gpufair.core.share import Shares
 from gpufair.core.units import AllocationPath, GpuMillis, NodeName, PoolName, WorkloadId
 
@@ -67,22 +68,6 @@ class Plan:
     victims: tuple[Candidate, ...]
 
 
-class Exposed:
-    """Workloads of a pool that could be told to leave at this moment, by leaf. Made once per pass."""
-
-    def __init__(self, facts: Facts, pool: PoolName) -> None:
-        self.unallocated: list[Record] = []
-        self.by_leaf: dict[AllocationPath, list[Record]] = {}
-        for record in facts.staying(pool):
-            if not record.spec.allocated:
-                self.unallocated.append(record)
-            elif facts.exposed(record):
-                self.by_leaf.setdefault(record.spec.allocation, []).append(record)
-
-    def __bool__(self) -> bool:
-        return bool(self.unallocated or self.by_leaf)
-
-
 def loss(facts: Facts, record: Record) -> GpuMillis:
     """GPU time that an eviction loses: work since the last checkpoint, saving and restoring; all if not resumable."""
     held = record.held
@@ -96,32 +81,51 @@ def loss(facts: Facts, record: Record) -> GpuMillis:
     return GpuMillis(record.gpus * (max(0, facts.now - since) + twice))
 
 
-def candidates(facts: Facts, shares: Shares, exposed: Exposed, record: Record) -> list[Candidate]:
-    """Everybody whom ``record`` may preempt now, the cheapest first."""
-    if not record.spec.allocated:
-        return []
-    leaf = record.spec.allocation
-    found = [_candidate(facts, victim, PreemptReason.UNALLOCATED, 0) for victim in exposed.unallocated]
-    found += [
-        _candidate(facts, victim, PreemptReason.PRIORITY, 1)
-        for victim in exposed.by_leaf.get(leaf, ())
-        if record.spec.priority > victim.spec.priority
-    ]
-    outranked = [
-        (shares.metric(other), other)
-        for other in exposed.by_leaf
-        if shares.outranks(leaf, other, record.commitment, facts.policy.hysteresis)
-    ]
-    for other, level in _bands(outranked).items():
-        found += [_candidate(facts, victim, PreemptReason.RANK, level) for victim in exposed.by_leaf[other]]
-    return sorted((one for one in found if one.record.phase in STAYING), key=_cost)
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Whom a workload may preempt now: all unallocated work, lower priorities of its own leaf, and outranked leaves."""
+
+    unallocated: Mapping[WorkloadId, Record]
+    own: Mapping[WorkloadId, Record]
+    outranked: tuple[AllocationPath, ...]
+    exposed: Mapping[AllocationPath, Mapping[WorkloadId, Record]]
+
+    def groups(self) -> Iterator[Mapping[WorkloadId, Record]]:
+        """All of them."""
+        yield self.unallocated
+        yield self.own
+        for leaf in self.outranked:
+            yield self.exposed[leaf]
+
+
+def rights(facts: Facts, shares: Shares, running: Running, record: Record) -> Rights:
+    """Whom ``record``, which is allocated, may preempt now."""
+    leaf, hysteresis = record.spec.allocation, facts.policy.hysteresis
+    colleagues = running.exposed.get(leaf, {})
+    return Rights(
+        unallocated=running.unallocated,
+        own={one: victim for one, victim in colleagues.items() if record.spec.priority > victim.spec.priority},
+        outranked=tuple(
+            other for other in running.exposed if shares.outranks(leaf, other, record.commitment, hysteresis)
+        ),
+        exposed=running.exposed,
+    )
+
+
+def candidates(facts: Facts, shares: Shares, right: Rights) -> list[Candidate]:
+    """Everybody who may be preempted by these rights, the cheapest first."""
+    found = [_candidate(facts, victim, PreemptReason.UNALLOCATED, 0) for victim in right.unallocated.values()]
+    found += [_candidate(facts, victim, PreemptReason.PRIORITY, 1) for victim in right.own.values()]
+    for other, level in bands((shares.metric(leaf), leaf) for leaf in right.outranked).items():
+        found += [_candidate(facts, victim, PreemptReason.RANK, level) for victim in right.exposed[other].values()]
+    return sorted(found, key=_cost)
 
 
 def _cost(candidate: Candidate) -> Cost:
     return candidate.cost
 
 
-def _bands(outranked: Iterable[tuple[float, AllocationPath]]) -> dict[AllocationPath, int]:
+def bands(outranked: Iterable[tuple[float, AllocationPath]]) -> dict[AllocationPath, int]:
     """The level of each leaf: the most over-served and all within a quarter of it first."""
     levels: dict[AllocationPath, int] = {}
     level, top = 1, inf

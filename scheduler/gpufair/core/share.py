@@ -30,13 +30,25 @@ def _nothing(leaf: AllocationPath, user: str) -> int:
     return 0
 
 
+class Sums(dict[AllocationPath, int]):
+    """A figure of each tree node, its own part and that of everything below it, worked out when it is asked for."""
+
+    def __init__(self, tree: Tree, own: Callable[[AllocationPath], int]) -> None:
+        super().__init__()
+        self._tree, self._own = tree, own
+
+    def __missing__(self, path: AllocationPath) -> int:
+        total = self[path] = self._own(path) + sum(self[child] for child in self._tree[path].children)
+        return total
+
+
 class Shares:
     """Metrics of all allocations in one pool, kept current while a pass grants GPUs.
 
     Args:
         tree: The budget tree.
         occupancy: O of every tree node.
-        commitment: K of the leaves.
+        commitment: K of every tree node.
         capacity: GPUs of the pool; the ranks do not depend on it, the figures do.
         window: W.
         count_commitment: Whether K is part of the metric.
@@ -46,8 +58,8 @@ class Shares:
     def __init__(
         self,
         tree: Tree,
-        occupancy: Mapping[AllocationPath, GpuMillis],
-        commitment: Mapping[AllocationPath, GpuMillis],
+        occupancy: Mapping[AllocationPath, int],
+        commitment: Mapping[AllocationPath, int],
         capacity: int,
         window: Millis,
         count_commitment: bool,
@@ -55,23 +67,26 @@ class Shares:
     ) -> None:
         self.tree = tree
         self._occupancy = occupancy
-        self._commitment: dict[AllocationPath, int] = {}
+        self._commitment = commitment
+        self._granted: dict[AllocationPath, int] = {}
         # A pool without GPUs still ranks what waits for it.
         self._full = max(capacity, 1) * window
         self._count = count_commitment
         self._metrics: dict[AllocationPath, float] = {}
         self._researchers = researchers
         self._had: dict[tuple[AllocationPath, str], int] = {}
-        for leaf in sorted(commitment):
-            self.grant(leaf, commitment[leaf])
 
-    def grant(self, leaf: AllocationPath, commitment: int, user: str | None = None) -> None:
+    def grant(self, leaf: AllocationPath, commitment: int, user: str) -> None:
         """Count GPU time that has just been promised to ``leaf``, and in it to ``user``."""
-        if user is not None and self._count:
+        if self._count:
             self._had[leaf, user] = self.had(leaf, user) + commitment
         for path in self.tree[leaf].lineage:
-            self._commitment[path] = self._commitment.get(path, 0) + commitment
+            self._granted[path] = self._granted.get(path, 0) + commitment
             self._metrics.pop(path, None)
+
+    def committed(self, path: AllocationPath) -> int:
+        """K, with what has been granted since."""
+        return self._commitment[path] + self._granted.get(path, 0)
 
     def metric(self, path: AllocationPath) -> float:
         """m of an allocation. Equal inputs give equal floats on every machine: it is one correctly rounded division."""
@@ -82,7 +97,7 @@ class Shares:
 
     def metric_with(self, path: AllocationPath, more: int) -> float:
         """m of an allocation if ``more`` GPU time were promised to it."""
-        committed = self._commitment.get(path, 0) + more if self._count else 0
+        committed = self.committed(path) + more if self._count else 0
         entitlement = self.tree[path].entitlement
         if not entitlement:
             return inf
@@ -100,8 +115,8 @@ class Shares:
         entitlement = self.tree[path].entitlement
         return Standing(
             path=path,
-            occupancy=self._occupancy[path],
-            commitment=GpuMillis(self._commitment.get(path, 0) + more),
+            occupancy=GpuMillis(self._occupancy[path]),
+            commitment=GpuMillis(self.committed(path) + more),
             entitlement=float(entitlement),
             budget=GpuMillis(int(entitlement * self._full)),
             metric=self.metric_with(path, more),

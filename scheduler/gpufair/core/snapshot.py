@@ -16,11 +16,11 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.events import Event
 from gpufair.core.facts import Facts
 from gpufair.core.ledger import Account, Mark, PoolLedger
-from gpufair.core.model import HOLDING, Allocation, Node, Phase, Policy
+from gpufair.core.model import Allocation, Node, Policy
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.state import State
 from gpufair.core.tree import Tree
-from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName
+from gpufair.core.units import AllocationPath, Instant, PoolName
 
 VERSION: Final = 1
 
@@ -80,20 +80,13 @@ def restore(plain: Mapping[str, Any], validate: bool = False) -> State:
 
 def _facts(plain: Mapping[str, Any]) -> Facts:
     facts = Facts(_read(plain["policy"], Policy))
+    facts.now = Instant(plain["now"])
     facts.tree = Tree(_read(each, Allocation) for each in plain["allocations"])
     for each in plain["workloads"]:
-        record = _read(each, Record)
-        facts.records[record.id] = record
-        if record.phase in HOLDING:
-            facts.holding[record.id] = record
-        if record.phase is Phase.QUEUED:
-            facts.enqueue(record)
-        if record.reservation is not None:
-            facts.reserved[record.id] = record
+        facts.list_workload(_read(each, Record))
     for each in plain["nodes"]:
         node = NodeRecord(_read(each["node"], Node), bool(each["cordoned"]), bool(each["lost"]))
         facts.nodes[node.node.name] = node
-        facts.by_pool.setdefault(node.node.pool, []).append(node)
     for workload in sorted(facts.holding):
         held = facts.holding[workload].held
         for lease in held.leases if held is not None else ():
@@ -103,9 +96,7 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
             facts.nodes[lease.node].claims[record.id] = lease.gpus
     for pool, each in plain["ledgers"].items():
         facts.ledgers[PoolName(pool)] = _ledger(each)
-    for name in facts.nodes:
-        facts.touch(NodeName(name))
-    facts.now = Instant(plain["now"])
+    facts.list_nodes()
     facts.reservations = int(plain["reservations"])
     facts.protected_preemptions = int(plain["protected_preemptions"])
     _open_researchers(facts, {PoolName(pool) for pool, each in plain["ledgers"].items() if "researchers" not in each})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpufair.core import figures, order
+from gpufair.core import figures
 from gpufair.core.actions import Action
 from gpufair.core.admission import check, check_policy, is_stale
 from gpufair.core.commit import commit
@@ -20,6 +20,7 @@ from gpufair.core.figures import AllocationFigures
 from gpufair.core.invariants import validate
 from gpufair.core.ledger import Conservation, sum_up
 from gpufair.core.model import Phase, Policy
+from gpufair.core.queue import queue
 from gpufair.core.record import NodeView, Workload, view
 from gpufair.core.recording import record_event
 from gpufair.core.tree import Tree
@@ -127,7 +128,7 @@ class State:
 
     def queue(self) -> tuple[WorkloadId, ...]:
         """Who waits, in the order in which a pass tries them."""
-        return order.queue(self._facts)
+        return queue(self._facts)
 
     def nodes(self) -> tuple[NodeView, ...]:
         """All nodes, by name."""

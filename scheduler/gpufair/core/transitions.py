@@ -47,6 +47,7 @@ def _granted_to_running(facts: Facts, record: Record) -> None:
 def _staying_to_leaving(facts: Facts, record: Record) -> None:
     # Somebody waits for a session that runs a cell, and for one that has not come up yet.
     record.interrupted = record.interrupted or record.busy or record.phase is not Phase.RUNNING
+    facts.told_to_leave(record)
 
 
 def _checkpointing_to_stopping(facts: Facts, record: Record) -> None:

@@ -1,18 +1,20 @@
 """Who waits: per leaf, in a leaf per class of workloads that a pass treats alike, and in a class per researcher.
 
 When one workload of a class cannot start, none behind it in the same class can, so a pass looks at one head per class
-and not at ten thousand workloads.
+and not at ten thousand workloads. The classes are listed a second time by pool and shape: a pass that knows for which
+shapes there could be GPUs looks at those alone.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import merge
 from typing import NamedTuple
 
-from gpufair.core.model import WorkloadSpec
+from gpufair.core.model import Shape, WorkloadSpec
 from gpufair.core.units import AllocationPath, Instant, PoolName, WorkloadId
 
 
@@ -52,46 +54,118 @@ def queue_of(spec: WorkloadSpec) -> str:
     return spec.user if spec.allocated else ""
 
 
+class Group:
+    """The classes of one leaf that ask for one shape, and what the best of them has to show."""
+
+    __slots__ = ("_claim", "line")
+
+    def __init__(self) -> None:
+        self.line: Line = {}
+        self._claim: tuple[int, int] | None = None
+
+    @property
+    def claim(self) -> tuple[int, int]:
+        """The least min_runtime and the highest priority among them, not necessarily of one workload."""
+        if self._claim is None:
+            self._claim = min(key.min_runtime for key in self.line), max(-key.urgency for key in self.line)
+        return self._claim
+
+    def open(self, key: WaitClass, queues: Queues) -> None:
+        """There is such a class now."""
+        self.line[key] = queues
+        self._claim = None
+
+    def close(self, key: WaitClass) -> None:
+        """There is no such class any more."""
+        del self.line[key]
+        self._claim = None
+
+
+Turn = dict[Shape, dict[AllocationPath, Group]]
+
+
+@dataclass(slots=True)
+class Side:
+    """Queued work that is allocated, or that is not."""
+
+    lines: dict[AllocationPath, Line] = field(default_factory=dict)
+    # Whoever names the pool as its n-th choice, by (n, pool); then by shape and leaf.
+    turns: dict[tuple[int, PoolName], Turn] = field(default_factory=dict)
+    lengths: Counter[tuple[PoolName, AllocationPath]] = field(default_factory=Counter)  # by first choice
+
+    def add(self, spec: WorkloadSpec, ticket: Ticket) -> None:
+        """Queue a workload."""
+        key = class_of(spec)
+        line = self.lines.setdefault(spec.allocation, {})
+        queues = line.get(key)
+        if queues is None:
+            queues = line[key] = {}
+            for turn in enumerate(key.pools):
+                leaves = self.turns.setdefault(turn, {}).setdefault(spec.shape, {})
+                leaves.setdefault(spec.allocation, Group()).open(key, queues)
+        insort(queues.setdefault(queue_of(spec), []), ticket)
+        self.lengths[key.pools[0], spec.allocation] += 1
+
+    def remove(self, spec: WorkloadSpec, ticket: Ticket) -> None:
+        """Take a workload out."""
+        leaf, key, user = spec.allocation, class_of(spec), queue_of(spec)
+        self.lengths[key.pools[0], leaf] -= 1
+        queues = self.lines[leaf][key]
+        _drop(queues[user], ticket)
+        if queues[user]:
+            return
+        del queues[user]
+        if queues:
+            return
+        del self.lines[leaf][key]
+        if not self.lines[leaf]:
+            del self.lines[leaf]
+        for turn in enumerate(key.pools):
+            self._close(turn, spec, key)
+
+    def _close(self, turn: tuple[int, PoolName], spec: WorkloadSpec, key: WaitClass) -> None:
+        shapes = self.turns[turn]
+        group = shapes[spec.shape][spec.allocation]
+        group.close(key)
+        if not group.line:
+            del shapes[spec.shape][spec.allocation]
+        if not shapes[spec.shape]:
+            del shapes[spec.shape]
+        if not shapes:
+            del self.turns[turn]
+
+    def pools(self) -> set[PoolName]:
+        """Every pool that somebody names."""
+        return {pool for _, pool in self.turns}
+
+
 @dataclass(slots=True)
 class Waiting:
     """The queued workloads. ``plain`` are those of 0 GPUs, which wait only for a node to be there."""
 
-    allocated: dict[AllocationPath, Line] = field(default_factory=dict)
-    unallocated: dict[AllocationPath, Line] = field(default_factory=dict)
+    allocated: Side = field(default_factory=Side)
+    unallocated: Side = field(default_factory=Side)
     plain: list[Ticket] = field(default_factory=list)
     length: int = 0
 
     def add(self, spec: WorkloadSpec, ticket: Ticket) -> None:
         """Queue a workload."""
         self.length += 1
-        if not spec.shape.gpus:
+        if spec.shape.gpus:
+            self.side(spec).add(spec, ticket)
+        else:
             insort(self.plain, ticket)
-            return
-        line = self._side(spec).setdefault(spec.allocation, {})
-        insort(line.setdefault(class_of(spec), {}).setdefault(queue_of(spec), []), ticket)
 
     def remove(self, spec: WorkloadSpec, ticket: Ticket) -> None:
         """Take a workload out."""
         self.length -= 1
-        if not spec.shape.gpus:
+        if spec.shape.gpus:
+            self.side(spec).remove(spec, ticket)
+        else:
             _drop(self.plain, ticket)
-            return
-        side = self._side(spec)
-        line = side[spec.allocation]
-        key, user = class_of(spec), queue_of(spec)
-        _drop(line[key][user], ticket)
-        if not line[key][user]:
-            del line[key][user]
-        if not line[key]:
-            del line[key]
-        if not line:
-            del side[spec.allocation]
 
-    def copy(self) -> Waiting:
-        """An independent copy."""
-        return Waiting(_copied(self.allocated), _copied(self.unallocated), list(self.plain), self.length)
-
-    def _side(self, spec: WorkloadSpec) -> dict[AllocationPath, Line]:
+    def side(self, spec: WorkloadSpec) -> Side:
+        """Where workloads like this one wait for GPUs."""
         return self.allocated if spec.allocated else self.unallocated
 
 
@@ -103,13 +177,6 @@ def in_order(line: Line, had: Callable[[str], int]) -> Iterator[Ticket]:
             ranked.setdefault((key.urgency, had(user)), []).append(tickets)
     for rank in sorted(ranked):
         yield from merge(*ranked[rank])
-
-
-def _copied(side: dict[AllocationPath, Line]) -> dict[AllocationPath, Line]:
-    return {
-        leaf: {key: {user: list(tickets) for user, tickets in queues.items()} for key, queues in line.items()}
-        for leaf, line in side.items()
-    }
 
 
 def _drop(tickets: list[Ticket], ticket: Ticket) -> None:

@@ -1,0 +1,152 @@
+"""What a pass knows of one pool, and for whom it could do anything at all.
+
+Most events change nothing for those who wait. The pass finds that out here from sums, and then looks at nobody:
+
+- A shape for which there would not be room even if everybody left who may be told to (``hopeful`` is false) cannot be
+  started, cannot wait for GPUs that are coming, and nobody can be preempted for it. Rooms, exposed work and coming
+  GPUs only shrink while a pass grants, so this holds for the rest of the pass.
+- A pass changes something first through some workload, with the metrics as they were at its beginning. If at these
+  metrics nobody could start, and nobody could preempt (``acts`` is false), then there is no first one. The same holds
+  again after each thing it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from math import inf
+
+from gpufair.core.facts import Facts
+from gpufair.core.model import Shape
+from gpufair.core.record import Record
+from gpufair.core.rooms import Rooms
+from gpufair.core.running import Running, sum_up
+from gpufair.core.share import Shares
+from gpufair.core.units import AllocationPath, NodeName, PoolName
+from gpufair.core.waiting import Group, Turn
+
+
+class Chances:
+    """The chances of those who wait for one pool, kept current by the pass as it grants."""
+
+    def __init__(self, facts: Facts, pool: PoolName) -> None:
+        self.pool = pool
+        self.rooms = facts.rooms.get(pool) or Rooms()
+        self.running = facts.running.get(pool) or Running()
+        self.coming: dict[NodeName, int] = facts.coming(pool)
+        self._facts = facts
+        self._hopeful: dict[Shape, bool] = {}
+        self._hopeless: set[Shape] = set()
+        # (priority, promised GPU time) of those in a leaf who may preempt nobody, or too few for their shape. Who has
+        # no more priority and asks for no less protection may not either, as long as nothing is granted.
+        self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
+        self._rivals: dict[AllocationPath, list[tuple[float, AllocationPath]]] | None = None
+
+    @cached_property
+    def shares(self) -> Shares:
+        """The metrics."""
+        return self._facts.shares(self.pool)
+
+    def granted(self, record: Record) -> None:
+        """The pass has started it, or keeps GPUs for it."""
+        if record.spec.allocated:
+            self.shares.grant(record.spec.allocation, record.commitment, record.spec.user)
+        self._hopeful.clear()
+        self._harmless.clear()
+        self._rivals = None
+
+    def hopeful(self, shape: Shape) -> bool:
+        """Whether this pass may still start or preempt for a shape, or let it wait for GPUs that are coming."""
+        if shape in self._hopeless:
+            return False
+        known = self._hopeful.get(shape)
+        if known is None:
+            freed = self.running.freed()
+            if self.coming:
+                both = freed.keys() | self.coming.keys()
+                freed = {name: freed.get(name, 0) + self.coming.get(name, 0) for name in both}
+            known = self._hopeful[shape] = self.rooms.fits(shape, freed)
+            if not known:
+                self._hopeless.add(shape)
+        return known
+
+    def is_coming(self, shape: Shape) -> bool:
+        """Whether there will be room for a shape once all have left who are leaving anyway."""
+        return bool(self.coming) and self.rooms.fits(shape, self.coming)
+
+    def acts(self, turn: Turn) -> bool:
+        """Whether anybody of a turn could start or preempt now."""
+        return self._acts(
+            (shape, leaf, group)
+            for shape, leaves in turn.items()
+            if self.hopeful(shape)
+            for leaf, group in leaves.items()
+        )
+
+    def acts_in(self, leaf: AllocationPath, groups: Iterable[tuple[Shape, Group]]) -> bool:
+        """Whether anybody of a leaf could."""
+        return self._acts((shape, leaf, group) for shape, group in groups if group.line and self.hopeful(shape))
+
+    def _acts(self, groups: Iterable[tuple[Shape, AllocationPath, Group]]) -> bool:
+        exposed = self.running.exposed
+        least: dict[AllocationPath, int] = {}
+        seen: Shape | None = None
+        for shape, leaf, group in groups:
+            if shape is not seen:
+                seen = shape
+                if self.rooms.fits(shape) or (self.running.unallocated and self._by_unallocated(shape)):
+                    return True
+            span, priority = group.claim
+            promise = span * shape.gpus
+            if leaf not in least or promise < least[leaf]:
+                least[leaf] = promise
+            if leaf in exposed and any(priority > victim.spec.priority for victim in exposed[leaf].values()):
+                return True
+        return bool(exposed) and any(self._outranks(leaf, promise) for leaf, promise in least.items())
+
+    def _by_unallocated(self, shape: Shape) -> bool:
+        return self.rooms.fits(shape, sum_up(self.running.unallocated))
+
+    def _outranks(self, leaf: AllocationPath, promise: int) -> bool:
+        """Whether a start that promises so much would leave the leaf better than some leaf with exposed work."""
+        factor = 1 - self._facts.policy.hysteresis
+        rivals = self._rivals_of_siblings()
+        above: AllocationPath | None = None
+        for path in self._facts.tree[leaf].lineage:
+            theirs = (
+                next((metric for metric, rival in rivals.get(above, ()) if rival != path), None)
+                if above is not None
+                else None
+            )
+            if theirs is not None:
+                mine = self.shares.metric_with(path, promise)
+                if mine < inf and mine <= factor * theirs:
+                    return True
+            above = path
+        return False
+
+    def _rivals_of_siblings(self) -> dict[AllocationPath, list[tuple[float, AllocationPath]]]:
+        """The two most over-served children with exposed work of each tree node."""
+        if self._rivals is None:
+            tree = self._facts.tree
+            paths = {path for leaf in self.running.exposed for path in tree[leaf].lineage[1:]}
+            rivals: dict[AllocationPath, list[tuple[float, AllocationPath]]] = {}
+            for path in paths:
+                parent = tree[path].parent
+                if parent is not None:
+                    rivals.setdefault(parent, []).append((self.shares.metric(path), path))
+            self._rivals = {parent: sorted(each, reverse=True)[:2] for parent, each in rivals.items()}
+        return self._rivals
+
+    def is_harmless(self, record: Record) -> bool:
+        """Whether somebody of its leaf with a better claim found nobody to preempt, and nothing was granted since."""
+        return any(
+            record.spec.priority <= priority and record.commitment >= promised
+            for about in (None, record.spec.shape)
+            for priority, promised in self._harmless.get((record.spec.allocation, about), ())
+        )
+
+    def found_harmless(self, record: Record, nobody: bool) -> None:
+        """It may preempt ``nobody``, or too few for its shape."""
+        about = (record.spec.allocation, None if nobody else record.spec.shape)
+        self._harmless.setdefault(about, []).append((record.spec.priority, record.commitment))

@@ -1,0 +1,104 @@
+"""The queue as people see it: everybody who waits, in the order in which a pass would try them now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from heapq import merge
+
+from gpufair.core.facts import Facts
+from gpufair.core.record import Record
+from gpufair.core.share import Shares
+from gpufair.core.tree import ROOT, Tree
+from gpufair.core.units import AllocationPath, PoolName, WorkloadId
+from gpufair.core.waiting import Side, Ticket, in_order
+
+
+def queue(facts: Facts) -> tuple[WorkloadId, ...]:
+    """All of them."""
+    result = [ticket.workload for ticket in facts.waiting.plain]
+    result += [record.id for record in reserved(facts)]
+    for part in _parts(facts):
+        result += (ticket.workload for ticket in part.tickets() if ticket.workload not in facts.reserved)
+    return tuple(result)
+
+
+def position(facts: Facts, record: Record) -> int:
+    """The place of a queued workload, counted from 1, without listing all who are before it."""
+    before = len(facts.waiting.plain)
+    if not record.gpus:
+        return next(place for place, one in enumerate(facts.waiting.plain, 1) if one.workload == record.id)
+    if record.reservation is not None:
+        return before + 1 + [one.id for one in reserved(facts)].index(record.id)
+    before += len(facts.reserved)
+    side, pool, leaf = facts.waiting.side(record.spec), record.spec.pools[0], record.spec.allocation
+    for part in _parts(facts):
+        if part.side is side and part.pool == pool and leaf in part.leaves:
+            waiting = (ticket.workload for ticket in part.tickets() if ticket.workload not in facts.reserved)
+            return next(place for place, workload in enumerate(waiting, before + 1) if workload == record.id)
+        before += part.length()
+    raise AssertionError(f"{record.id} is not queued")
+
+
+def reserved(facts: Facts) -> list[Record]:
+    """Those for whom GPUs are kept, in the order in which they were."""
+    return sorted(facts.reserved.values(), key=lambda one: one.reservation.order if one.reservation is not None else 0)
+
+
+class _Part:
+    """The work of one side that names a pool first, in leaves between which only the tickets decide."""
+
+    def __init__(self, facts: Facts, side: Side, pool: PoolName, shares: Shares, leaves: list[AllocationPath]) -> None:
+        self._facts, self.side, self.pool, self._shares, self.leaves = facts, side, pool, shares, leaves
+
+    def tickets(self) -> Iterator[Ticket]:
+        """All of it in order."""
+        return merge(*(self._in_leaf(leaf) for leaf in self.leaves))
+
+    def length(self) -> int:
+        """How many it is, those with a reservation aside."""
+        kept = sum(
+            1
+            for one in self._facts.reserved.values()
+            if self._facts.waiting.side(one.spec) is self.side
+            and one.spec.pools[0] == self.pool
+            and one.spec.allocation in self.leaves
+        )
+        return sum(self.side.lengths[self.pool, leaf] for leaf in self.leaves) - kept
+
+    def _in_leaf(self, leaf: AllocationPath) -> Iterator[Ticket]:
+        line = {key: queues for key, queues in self.side.lines[leaf].items() if key.pools[0] == self.pool}
+        return in_order(line, partial(self._shares.had, leaf) if self.side is self._facts.waiting.allocated else _alike)
+
+
+def _alike(user: str) -> int:
+    return 0
+
+
+def _parts(facts: Facts) -> Iterator[_Part]:
+    for side in (facts.waiting.allocated, facts.waiting.unallocated):
+        for pool in sorted({pool for (pool, _), length in side.lengths.items() if length}):
+            leaves = [leaf for leaf in sorted(side.lines) if side.lengths[pool, leaf]]
+            shares = facts.shares(pool)
+            ranked = _by_tree(facts.tree, shares, leaves)
+            for together in ranked if side is facts.waiting.allocated else _by_metric(shares, leaves):
+                yield _Part(facts, side, pool, shares, together)
+
+
+def _by_tree(tree: Tree, shares: Shares, leaves: list[AllocationPath]) -> Iterator[list[AllocationPath]]:
+    busy = {path for leaf in leaves for path in tree[leaf].lineage}
+
+    def below(path: AllocationPath) -> Iterator[list[AllocationPath]]:
+        if path in leaves:
+            yield [path]
+        for child in sorted(busy.intersection(tree[path].children), key=lambda one: (shares.metric(one), one)):
+            yield from below(child)
+
+    return below(ROOT)
+
+
+def _by_metric(shares: Shares, leaves: list[AllocationPath]) -> Iterator[list[AllocationPath]]:
+    ranked: dict[float, list[AllocationPath]] = {}
+    for leaf in leaves:
+        ranked.setdefault(shares.metric(leaf), []).append(leaf)
+    return (ranked[metric] for metric in sorted(ranked))

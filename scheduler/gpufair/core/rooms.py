@@ -1,0 +1,80 @@
+"""Nodes of a pool by the GPUs that are free on them, so that the tightest fit is found without looking at every node."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from gpufair.core.model import Lease, Shape
+from gpufair.core.placement import admits, by_name
+from gpufair.core.record import NodeRecord
+from gpufair.core.units import NodeName
+
+_ANY: Final = ""
+
+
+class Rooms:
+    """The nodes of a pool, those with room by GPU type and room. ``Facts.touch`` keeps it."""
+
+    __slots__ = ("_by_type", "_listed", "_nodes")
+
+    def __init__(self) -> None:
+        self._nodes: dict[NodeName, NodeRecord] = {}
+        self._by_type: dict[str, dict[int, list[NodeName]]] = {}
+        self._listed: dict[NodeName, tuple[str, int]] = {}
+
+    def put(self, node: NodeRecord) -> None:
+        """A node is in this pool; its type or room may have changed."""
+        name, now = node.node.name, (node.node.gpu_type, node.room)
+        self._nodes[name] = node
+        if self._listed.get(name) == now:
+            return
+        self._unlist(name)
+        if node.room > 0:
+            self._listed[name] = now
+            for kind in {_ANY, node.node.gpu_type}:
+                insort(self._by_type.setdefault(kind, {}).setdefault(node.room, []), name)
+
+    def drop(self, name: NodeName) -> None:
+        """A node is in this pool no longer."""
+        del self._nodes[name]
+        self._unlist(name)
+
+    def fits(self, shape: Shape, freed: Mapping[NodeName, int] | None = None) -> bool:
+        """Whether there would be room for the whole shape with ``freed`` GPUs beside those that are free."""
+        wanted, missing = shape.gpus_per_node, shape.nodes
+        for room, names in self._by_type.get(shape.gpu_type, {}).items():
+            if room >= wanted:
+                missing -= len(names)
+        for name, gpus in freed.items() if freed and missing > 0 else ():
+            node = self._nodes.get(name)
+            if node is not None and node.room < wanted <= node.room + gpus and admits(node, shape):
+                missing -= 1
+        return missing <= 0
+
+    def place(self, shape: Shape) -> tuple[Lease, ...] | None:
+        """What ``placement.place`` finds on these nodes for a shape with GPUs."""
+        chosen: list[Lease] = []
+        for name in self._tightest(shape):
+            chosen.append(Lease(name, shape.gpus_per_node))
+            if len(chosen) == shape.nodes:
+                return tuple(sorted(chosen, key=by_name))
+        return None
+
+    def _tightest(self, shape: Shape) -> Iterator[NodeName]:
+        rooms = self._by_type.get(shape.gpu_type, {})
+        for room in sorted(rooms):
+            if room >= shape.gpus_per_node:
+                yield from rooms[room]
+
+    def _unlist(self, name: NodeName) -> None:
+        listed = self._listed.pop(name, None)
+        if listed is None:
+            return
+        gpu_type, room = listed
+        for kind in {_ANY, gpu_type}:
+            names = self._by_type[kind][room]
+            del names[bisect_left(names, name)]
+            if not names:
+                del self._by_type[kind][room]

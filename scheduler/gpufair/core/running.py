@@ -1,0 +1,122 @@
+"""Who runs in a pool and has not been told to leave, by what may be done to them and what they were promised.
+
+An index over the records, kept as workloads start, expire and leave. It says nothing that the records do not, and
+``invariants`` checks that it says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+
+from gpufair.core.record import Record
+from gpufair.core.units import AllocationPath, Instant, NodeName, WorkloadId
+
+
+class Promised:
+    """Unexpired protection: the sum over workloads of GPUs x time left, as a function of the present."""
+
+    __slots__ = ("gpu_ends", "gpus")
+
+    def __init__(self) -> None:
+        self.gpu_ends, self.gpus = 0, 0
+
+    def add(self, gpus: int, end: int) -> None:
+        """Count GPUs that are protected until ``end`` (take them out, if negative)."""
+        self.gpus += gpus
+        self.gpu_ends += gpus * end
+
+    def left(self, now: int) -> int:
+        """GPU time that is still promised; no end that is counted lies before ``now``."""
+        return self.gpu_ends - self.gpus * now
+
+
+class Running:
+    """The workloads with GPUs in one pool that stay until somebody tells them to leave."""
+
+    __slots__ = ("_ends", "_freed", "_protected", "exposed", "promised", "unallocated")
+
+    def __init__(self) -> None:
+        self.unallocated: dict[WorkloadId, Record] = {}
+        self.exposed: dict[AllocationPath, dict[WorkloadId, Record]] = {}  # unprotected allocated work, by leaf
+        self.promised: dict[AllocationPath, dict[str, Promised]] = {}  # by leaf and researcher
+        self._protected: dict[WorkloadId, int] = {}
+        self._ends: list[tuple[int, WorkloadId]] = []
+        self._freed: dict[NodeName, int] | None = {}
+
+    def enter(self, record: Record, now: Instant) -> None:
+        """It holds GPUs here."""
+        held = record.held
+        if held is None or not record.gpus:
+            return
+        if not record.spec.allocated:
+            self.unallocated[record.id] = record
+            self._freed = None
+        elif held.protected_until > now:
+            self._protected[record.id] = held.protected_until
+            heappush(self._ends, (held.protected_until, record.id))
+            self._promise(record, record.gpus, held.protected_until)
+        else:
+            self._expose(record)
+
+    def expire(self, now: Instant, records: dict[WorkloadId, Record]) -> None:
+        """Protections until ``now`` are over."""
+        while self._ends and self._ends[0][0] <= now:
+            end, workload = heappop(self._ends)
+            if self._protected.get(workload) == end:
+                record = records[workload]
+                self._unprotect(record)
+                self._expose(record)
+
+    def leave(self, record: Record) -> None:
+        """It was told to leave, or is gone."""
+        if record.id in self._protected:
+            self._unprotect(record)
+            return
+        leaf = record.spec.allocation
+        here = self.exposed.get(leaf, {}) if record.spec.allocated else self.unallocated
+        if here.pop(record.id, None) is not None:
+            self._freed = None
+            if record.spec.allocated and not here:
+                del self.exposed[leaf]
+
+    def next_end(self) -> Instant | None:
+        """When the next protection ends."""
+        ends = self._ends
+        while ends and self._protected.get(ends[0][1]) != ends[0][0]:
+            heappop(ends)
+        return Instant(ends[0][0]) if ends else None
+
+    def promised_to(self, leaf: AllocationPath, now: Instant) -> int:
+        """K of a leaf, reservations aside."""
+        return sum(one.left(now) for one in self.promised.get(leaf, {}).values())
+
+    def freed(self) -> dict[NodeName, int]:
+        """GPUs per node that would be free if everybody left who may be told to; to be read only."""
+        if self._freed is None:
+            self._freed = sum_up(self.unallocated, *self.exposed.values())
+        return self._freed
+
+    def _expose(self, record: Record) -> None:
+        self.exposed.setdefault(record.spec.allocation, {})[record.id] = record
+        self._freed = None
+
+    def _unprotect(self, record: Record) -> None:
+        self._promise(record, -record.gpus, self._protected.pop(record.id))
+
+    def _promise(self, record: Record, gpus: int, end: int) -> None:
+        users = self.promised.setdefault(record.spec.allocation, {})
+        promised = users.setdefault(record.spec.user, Promised())
+        promised.add(gpus, end)
+        if not promised.gpus:
+            del users[record.spec.user]
+
+
+def sum_up(*groups: Mapping[WorkloadId, Record]) -> dict[NodeName, int]:
+    """GPUs per node that these workloads hold."""
+    gpus: dict[NodeName, int] = {}
+    for group in groups:
+        for record in group.values():
+            for lease in record.held.leases if record.held is not None else ():
+                gpus[lease.node] = gpus.get(lease.node, 0) + lease.gpus
+    return gpus

@@ -1,0 +1,575 @@
+"""The pass as plainly as it can be written: it looks at everything, every time, and remembers nothing.
+
+``gpufair.core.decide`` must decide exactly as this does; ``test_reference_laws`` compares them. Sums over all who hold
+GPUs, every class of every leaf, every node: slow, and easy to check against docs/policy.md by eye.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+
+from gpufair.core import words
+from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
+from gpufair.core.admission import check, is_stale
+from gpufair.core.commit import commit
+from gpufair.core.events import Event
+from gpufair.core.facts import LEAVING, STAYING, Facts
+from gpufair.core.ledger import PoolLedger
+from gpufair.core.model import Held, Lease, Phase, PreemptReason
+from gpufair.core.placement import place
+from gpufair.core.preemption import BAND, Candidate, Cost, Plan, loss, plan
+from gpufair.core.record import Record
+from gpufair.core.recording import record_event
+from gpufair.core.settle import overdue, settle
+from gpufair.core.share import Shares
+from gpufair.core.tree import ROOT, Tree
+from gpufair.core.units import AllocationPath, CauseId, GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
+from gpufair.core.waiting import Line, Queues, Ticket, WaitClass
+
+
+def handle(facts: Facts, event: Event) -> list[Action]:
+    """One event in, actions out, as ``gpufair.core.engine`` does it."""
+    check(event, facts)
+    if is_stale(event, facts):
+        return []
+    facts.advance(event.at)
+    return Pass(facts, event.cause, partial(commit, facts=facts)).run(record_event(event, facts))
+
+
+Commit = Callable[[Action], None]
+
+
+class PoolPass:
+    """What a pass knows of one pool, computed when first needed and kept current as GPUs are granted."""
+
+    def __init__(self, facts: Facts, pool: PoolName) -> None:
+        self.pool = pool
+        self.nodes = facts.by_pool.get(pool, [])
+        self.shares = shares_of(facts, pool)
+        self.exposed = Exposed(facts, pool)
+        self.coming = coming(facts, pool)
+
+
+class Pass:
+    """One run over the facts.
+
+    Args:
+        facts: What is so; changed only by ``commit``.
+        cause: Carried into every action.
+        commit: Applies an action to the facts.
+    """
+
+    def __init__(self, facts: Facts, cause: CauseId, commit: Commit) -> None:
+        self.facts, self.cause = facts, cause
+        self.actions: list[Action] = []
+        self._commit = commit
+        self._pools: dict[PoolName, PoolPass] = {}
+
+    def run(self, touched: Iterable[WorkloadId]) -> list[Action]:
+        """Decide. ``touched`` are the workloads that the event was about."""
+        for workload in touched:
+            self._settle(workload)
+        self._keep_deadlines()
+        self._give_up_reservations()
+        self._drain()
+        self._start_plain()
+        self._start_reserved()
+        self._walk_allocated()
+        self._start_unallocated()
+        return self.actions
+
+    def _do(self, action: Action) -> None:
+        self._commit(action)
+        self.actions.append(action)
+
+    # -- steps 1 to 3 ---------------------------------------------------------------------------------------------
+
+    def _settle(self, workload: WorkloadId) -> None:
+        action = settle(self.facts, self.facts.records[workload], self.cause)
+        if action is not None:
+            self._do(action)
+
+    def _keep_deadlines(self) -> None:
+        holding = self.facts.holding
+        for workload in sorted(held for held, record in holding.items() if record.phase is Phase.CHECKPOINTING):
+            stop = overdue(self.facts, self.facts.records[workload], self.cause)
+            if stop is not None:
+                self._do(stop)
+
+    def _give_up_reservations(self) -> None:
+        for record in _reserved(self.facts):
+            if self._void(record):
+                self._do(Unreserve(self.cause, record.id))
+
+    def _void(self, record: Record) -> bool:
+        reservation = record.reservation
+        assert reservation is not None
+        for lease in reservation.leases:
+            node = self.facts.nodes[lease.node]
+            # A node that came back smaller cannot keep what it promised.
+            if not node.open or node.room < 0:
+                return True
+        # A victim that does not even stop in time must not block the beneficiary: it may choose others.
+        victims = (self.facts.records[victim] for victim in reservation.pending)
+        return any(
+            victim.phase is Phase.STOPPING and victim.deadline is not None and victim.deadline <= self.facts.now
+            for victim in victims
+        )
+
+    def _drain(self) -> None:
+        leaving = {
+            workload
+            for node in self.facts.nodes.values()
+            if node.cordoned and not node.lost
+            for workload in node.holders
+        }
+        for workload in sorted(leaving):
+            record = self.facts.records[workload]
+            if record.phase in STAYING and self.facts.exposed(record):
+                self._notify(record, PreemptReason.DRAIN, None, "its node is cordoned and its protection has ended")
+
+    def _notify(self, record: Record, reason: PreemptReason, beneficiary: WorkloadId | None, why: str) -> None:
+        deadline = self.facts.deadline(record)
+        self._do(BeginCheckpoint(self.cause, record.id, record.incarnation, deadline, reason, beneficiary, why))
+
+    # -- steps 4 and 5 --------------------------------------------------------------------------------------------
+
+    def _start_plain(self) -> None:
+        for ticket in tuple(self.facts.waiting.plain):
+            record = self.facts.records[ticket.workload]
+            for pool in record.spec.pools:
+                leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape)
+                if leases is not None:
+                    self._start(
+                        record, pool, leases, f"it needs no GPUs, and {words.places(leases)} had the fewest workloads"
+                    )
+                    break
+
+    def _start_reserved(self) -> None:
+        for record in _reserved(self.facts):
+            reservation = record.reservation
+            assert reservation is not None
+            nodes = self.facts.nodes
+            mine = {lease.node: self.facts.claim(nodes[lease.node], record.id) for lease in reservation.leases}
+            if all(mine[lease.node] == lease.gpus for lease in reservation.leases):
+                went = words.names(self.facts.records[victim].label for victim in reservation.victims)
+                why = f"the GPUs kept for it on {words.places(reservation.leases)} are free ({went} left)"
+                self._start(record, reservation.pool, reservation.leases, why)
+                continue
+            # Its victims still leave, but enough has become free elsewhere.
+            for pool in record.spec.pools:
+                leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape, mine)
+                if leases is not None:
+                    self._start(
+                        record, pool, leases, f"GPUs on {words.places(leases)} became free before its victims had left"
+                    )
+                    break
+
+    # -- steps 6 and 7 --------------------------------------------------------------------------------------------
+
+    def _walk_allocated(self) -> None:
+        for choice, pool in self._rounds(allocated=True):
+            here = self._pool(pool)
+            walk = Walk(self.facts, pool, choice, here.shares)
+            while (step := walk.next()) is not None:
+                leaf, head, workload = step
+                record = self.facts.records[workload]
+                if record.reservation is None and self._start_on_room(record, here):
+                    pass  # it has left the list
+                elif (
+                    record.reservation is not None
+                    or self._waits_for_release(record, here)
+                    or self._preempt(record, here)
+                ):
+                    head.skip(record.spec.user)
+                else:
+                    walk.close(leaf, head)
+
+    def _start_unallocated(self) -> None:
+        for choice, pool in self._rounds(allocated=False):
+            here = self._pool(pool)
+            for workload in unallocated(self.facts, pool, choice, here.shares):
+                self._start_on_room(self.facts.records[workload], here)
+
+    def _rounds(self, allocated: bool) -> list[tuple[int, PoolName]]:
+        """(choice, pool): everybody's first choice in each pool by name, then the second choices, and so on."""
+        side = self.facts.waiting.allocated.lines if allocated else self.facts.waiting.unallocated.lines
+        named = {(choice, pool) for line in side.values() for key in line for choice, pool in enumerate(key.pools)}
+        return sorted(named)
+
+    def _pool(self, pool: PoolName) -> PoolPass:
+        if pool not in self._pools:
+            self._pools[pool] = PoolPass(self.facts, pool)
+        return self._pools[pool]
+
+    def _start_on_room(self, record: Record, here: PoolPass) -> bool:
+        leases = place(here.nodes, record.spec.shape)
+        if leases is None:
+            return False
+        leaf = record.spec.allocation
+        if record.spec.allocated:
+            turn = f"{leaf} ({words.metric(here.shares.metric(leaf))}) was next"
+        else:
+            turn = "it is unallocated, and nobody else could use the GPUs"
+        self._start(record, here.pool, leases, f"{turn}; {words.were(record.gpus)} free on {words.places(leases)}")
+        return True
+
+    def _waits_for_release(self, record: Record, here: PoolPass) -> bool:
+        """Whether GPUs that are being released anyway will do: then nobody else need be moved for it."""
+        leases = place(here.nodes, record.spec.shape, here.coming) if here.coming else None
+        if leases is None:
+            return False
+        for lease in leases:
+            taken = max(0, lease.gpus - max(0, self.facts.nodes[lease.node].room))
+            if taken:
+                here.coming[lease.node] -= taken
+        return True
+
+    def _preempt(self, record: Record, here: PoolPass) -> bool:
+        leaf = record.spec.allocation
+        possible = candidates(self.facts, here.shares, here.exposed, record)
+        found = plan(self.facts, possible, record, here.pool) if possible else None
+        if found is None:
+            return False
+        reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
+        self._validate(found, record)
+        victims = tuple(victim.record.id for victim in found.victims)
+        leaving = words.names(victim.record.label for victim in found.victims)
+        why = f"{leaving} must leave {words.places(found.leases)} for it: {reasons[0][1]}"
+        self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why))
+        for victim, reason in reasons:
+            self._notify(victim.record, victim.reason, record.id, reason)
+        here.shares.grant(leaf, record.commitment, record.spec.user)
+        return True
+
+    def _validate(self, found: Plan, record: Record) -> None:
+        """Try the plan on a copy of the rooms: with the victims gone the beneficiary must fit where it is to start."""
+        room = {lease.node: self.facts.nodes[lease.node].room for lease in found.leases}
+        for victim in found.victims:
+            for name, gpus in victim.gpus.items():
+                if name in room:
+                    room[name] += gpus
+        fits = all(room[lease.node] >= lease.gpus for lease in found.leases)
+        assert fits, f"{record.id} would not fit after the eviction that was planned for it"
+        assert found.victims, f"{record.id} fits without any eviction"
+
+    def _why_victim(self, record: Record, victim: Candidate, here: PoolPass) -> str:
+        mine, theirs = record.spec.allocation, victim.record.spec.allocation
+        if victim.reason is PreemptReason.UNALLOCATED:
+            return f"{victim.record.label} is unallocated, and {record.label} of {mine} is allocated"
+        if victim.reason is PreemptReason.PRIORITY:
+            return (
+                f"{record.label} has priority {record.spec.priority} in {mine}, above {victim.record.spec.priority}, "
+                f"and the protection of {victim.record.label} has ended"
+            )
+        sides = self.facts.tree.diverge(mine, theirs)
+        assert sides is not None
+        ours = here.shares.metric_with(sides[0], record.commitment)
+        return (
+            f"{sides[0]} ({words.metric(ours)} with {record.label}) is under-served against "
+            f"{sides[1]} ({words.metric(here.shares.metric(sides[1]))}), and the protection of "
+            f"{victim.record.label} has ended"
+        )
+
+    def _start(self, record: Record, pool: PoolName, leases: tuple[Lease, ...], why: str) -> None:
+        checkpoint = record.checkpoint if record.spec.resumable and record.resume_from_checkpoint else None
+        held = Held(leases, pool, record.incarnation + 1, self.facts.now, self.facts.protected_until(record))
+        had_reservation = record.reservation
+        self._do(Start(self.cause, record.id, held, checkpoint.id if checkpoint is not None else None, why))
+        # A reservation was counted as committed when this pool's metrics were made.
+        if pool in self._pools and record.spec.allocated and record.gpus and had_reservation is None:
+            self._pools[pool].shares.grant(record.spec.allocation, record.commitment, record.spec.user)
+
+
+def _reserved(facts: Facts) -> list[Record]:
+    return sorted(facts.reserved.values(), key=_reservation_order)
+
+
+def _reservation_order(record: Record) -> int:
+    return record.reservation.order if record.reservation is not None else 0
+
+
+@dataclass(slots=True, eq=False)
+class Head:
+    """How far a pass has come in one class of one leaf."""
+
+    key: WaitClass
+    queues: Queues
+    passed: dict[str, int] = field(default_factory=dict)  # how many of a researcher's have had their turn and wait on
+
+    def first(self, had: Callable[[str], int]) -> tuple[int, Ticket] | None:
+        """The next of its class, with what the researcher has had; None when nobody is left."""
+        passed = self.passed
+        return min(
+            (
+                (had(user), tickets[passed.get(user, 0)])
+                for user, tickets in self.queues.items()
+                if passed.get(user, 0) < len(tickets)
+            ),
+            default=None,
+        )
+
+    def skip(self, user: str) -> None:
+        """The first of this researcher has had its turn and waits on."""
+        self.passed[user] = self.passed.get(user, 0) + 1
+
+
+class Walk:
+    """Who is next among the allocated workloads that name ``pool`` as their ``choice``-th pool.
+
+    The metrics may change between two steps, as the pass grants GPUs; the next step then goes by the new ones.
+    """
+
+    def __init__(self, facts: Facts, pool: PoolName, choice: int, shares: Shares) -> None:
+        self._tree, self._shares = facts.tree, shares
+        self._heads: dict[AllocationPath, list[Head]] = {}
+        self._open: dict[AllocationPath, int] = {}
+        for leaf in sorted(facts.waiting.allocated.lines):
+            heads = _heads(facts.waiting.allocated.lines[leaf], pool, choice)
+            if heads:
+                self._heads[leaf] = heads
+                self._count(leaf, len(heads))
+
+    def next(self) -> tuple[AllocationPath, Head, WorkloadId] | None:
+        """Who is first in the best leaf; None when all are done. The caller starts it, skips it or closes its class."""
+        while self._open.get(ROOT):
+            path = ROOT
+            while not self._heads.get(path):
+                path = min(
+                    (child for child in self._tree[path].children if self._open.get(child)),
+                    key=lambda child: (self._shares.metric(child), child),
+                )
+            found = self._first(path)
+            if found is not None:
+                return path, *found
+        return None
+
+    def _first(self, leaf: AllocationPath) -> tuple[Head, WorkloadId] | None:
+        had = partial(self._shares.had, leaf)
+        best: tuple[tuple[int, int, Ticket], Head] | None = None
+        for head in tuple(self._heads[leaf]):
+            first = head.first(had)
+            if first is None:
+                self.close(leaf, head)
+                continue
+            rank = (head.key.urgency, *first)
+            if best is None or rank < best[0]:
+                best = rank, head
+        return (best[1], best[0][2].workload) if best is not None else None
+
+    def close(self, leaf: AllocationPath, head: Head) -> None:
+        """Nobody else of this class can start in this pass, or nobody is left."""
+        self._heads[leaf].remove(head)
+        self._count(leaf, -1)
+
+    def _count(self, leaf: AllocationPath, more: int) -> None:
+        for path in self._tree[leaf].lineage:
+            self._open[path] = self._open.get(path, 0) + more
+
+
+def _heads(line: Line, pool: PoolName, choice: int) -> list[Head]:
+    return [Head(key, line[key]) for key in sorted(line) if len(key.pools) > choice and key.pools[choice] == pool]
+
+
+def unallocated(facts: Facts, pool: PoolName, choice: int, shares: Shares) -> Iterator[WorkloadId]:
+    """Unallocated work: by their leaf's metric, leaves of equal metric by submission. The caller starts it, or its
+    class is closed."""
+    side = facts.waiting.unallocated.lines
+    ranked: dict[float, list[list[Ticket]]] = {}
+    for leaf in sorted(side):
+        for head in _heads(side[leaf], pool, choice):
+            ranked.setdefault(shares.metric(leaf), []).extend(head.queues.values())
+    for metric in sorted(ranked):
+        open_classes = ranked[metric]
+        while open_classes:
+            tickets = min(open_classes)
+            before = len(tickets)
+            yield tickets[0].workload
+            if not tickets or len(tickets) == before:
+                open_classes.remove(tickets)
+
+
+class Exposed:
+    """Workloads of a pool that could be told to leave at this moment, by leaf. Made once per pass."""
+
+    def __init__(self, facts: Facts, pool: PoolName) -> None:
+        self.unallocated: list[Record] = []
+        self.by_leaf: dict[AllocationPath, list[Record]] = {}
+        for record in staying(facts, pool):
+            if not record.spec.allocated:
+                self.unallocated.append(record)
+            elif facts.exposed(record):
+                self.by_leaf.setdefault(record.spec.allocation, []).append(record)
+
+
+def candidates(facts: Facts, shares: Shares, exposed: Exposed, record: Record) -> list[Candidate]:
+    """Everybody whom ``record`` may preempt now, the cheapest first."""
+    if not record.spec.allocated:
+        return []
+    leaf = record.spec.allocation
+    found = [_candidate(facts, victim, PreemptReason.UNALLOCATED, 0) for victim in exposed.unallocated]
+    found += [
+        _candidate(facts, victim, PreemptReason.PRIORITY, 1)
+        for victim in exposed.by_leaf.get(leaf, ())
+        if record.spec.priority > victim.spec.priority
+    ]
+    outranked = [
+        (shares.metric(other), other)
+        for other in exposed.by_leaf
+        if shares.outranks(leaf, other, record.commitment, facts.policy.hysteresis)
+    ]
+    for other, level in _bands(outranked).items():
+        found += [_candidate(facts, victim, PreemptReason.RANK, level) for victim in exposed.by_leaf[other]]
+    return sorted((one for one in found if one.record.phase in STAYING), key=_cost)
+
+
+def _cost(candidate: Candidate) -> Cost:
+    return candidate.cost
+
+
+def _bands(outranked: Iterable[tuple[float, AllocationPath]]) -> dict[AllocationPath, int]:
+    """The level of each leaf: the most over-served and all within a quarter of it first."""
+    levels: dict[AllocationPath, int] = {}
+    level, top = 1, inf
+    for metric, leaf in sorted(outranked, key=lambda pair: (-pair[0], pair[1])):
+        if level == 1 or metric < top * (1 - BAND):
+            level, top = level + 1, metric
+        levels[leaf] = level
+    return levels
+
+
+def _candidate(facts: Facts, victim: Record, reason: PreemptReason, level: int) -> Candidate:
+    leases = victim.held.leases if victim.held is not None else ()
+    return Candidate(
+        record=victim,
+        reason=reason,
+        cost=Cost(level, loss(facts, victim), facts.grace(victim), victim.id),
+        gpus={lease.node: lease.gpus for lease in leases},
+    )
+
+
+def shares_of(facts: Facts, pool: PoolName) -> Shares:
+    """The metrics of a pool as of now. Reservations count as committed: they will start."""
+    commitment: dict[AllocationPath, int] = {}
+    promised: dict[tuple[AllocationPath, str], int] = {}
+
+    def promise(record: Record, amount: int) -> None:
+        leaf, user = record.spec.allocation, record.spec.user
+        commitment[leaf] = commitment.get(leaf, 0) + amount
+        promised[leaf, user] = promised.get((leaf, user), 0) + amount
+
+    for record in facts.holding.values():
+        held = record.held
+        if held is None or held.pool != pool or record.phase not in STAYING or not record.spec.allocated:
+            continue
+        left = held.protected_until - facts.now
+        if left > 0:
+            promise(record, left * record.gpus)
+    for record in facts.reserved.values():
+        if record.reservation is not None and record.reservation.pool == pool:
+            promise(record, record.commitment)
+    ledger = facts.ledgers.get(pool) or PoolLedger()
+
+    def had(leaf: AllocationPath, user: str) -> int:
+        committed = promised.get((leaf, user), 0) if facts.policy.commitment else 0
+        return ledger.occupancy_of(leaf, user, facts.now, facts.policy.window) + committed
+
+    return Shares(
+        tree=facts.tree,
+        occupancy=occupancies(ledger, facts.tree, facts.now, facts.policy.window),
+        commitment=summed(facts.tree, commitment),
+        capacity=facts.capacity(pool),
+        window=facts.policy.window,
+        count_commitment=facts.policy.commitment,
+        researchers=had,
+    )
+
+
+def summed(tree: Tree, own: dict[AllocationPath, int]) -> dict[AllocationPath, int]:
+    """A figure of the leaves for every tree node."""
+    result = dict.fromkeys((node.path for node in tree.nodes()), 0)
+    for leaf, amount in own.items():
+        for path in tree[leaf].lineage:
+            result[path] += amount
+    return result
+
+
+def staying(facts: Facts, pool: PoolName) -> Iterator[Record]:
+    """Workloads that run in a pool and hold GPUs and have not been told to leave, by id."""
+    for workload in sorted(facts.holding):
+        record = facts.holding[workload]
+        if record.phase in STAYING and record.gpus and record.held is not None and record.held.pool == pool:
+            yield record
+
+
+def coming(facts: Facts, pool: PoolName) -> dict[NodeName, int]:
+    """GPUs per open node that are being released and that no reservation waits for.
+
+    A workload that overstays its deadline is not counted on: whoever waits may then move somebody else.
+    """
+    surplus: dict[NodeName, int] = {}
+    for record in facts.holding.values():
+        if record.phase not in LEAVING or record.held is None or record.held.pool != pool:
+            continue
+        if record.deadline is None or record.deadline <= facts.now:
+            continue
+        for lease in record.held.leases:
+            if lease.gpus and facts.nodes[lease.node].open:
+                surplus[lease.node] = surplus.get(lease.node, 0) + lease.gpus
+    for name in surplus:
+        node = facts.nodes[name]
+        surplus[name] -= sum(gpus - facts.claim(node, owner) for owner, gpus in node.claims.items())
+    return {name: surplus[name] for name in sorted(surplus) if surplus[name] > 0}
+
+
+def occupancies(ledger: PoolLedger, tree: Tree, now: Instant, window: Millis) -> dict[AllocationPath, GpuMillis]:
+    """Occupancy of every tree node: its own account and all below it, dropped allocations included."""
+    result = dict.fromkeys((node.path for node in tree.nodes()), 0)
+    for path in sorted(ledger.accounts):
+        occupancy = ledger.accounts[path].occupancy(now, window)
+        if occupancy:
+            for above in tree[tree.nearest(path)].lineage:
+                result[above] += occupancy
+    return {path: GpuMillis(occupancy) for path, occupancy in result.items()}
+
+
+def next_wakeup(facts: Facts) -> Instant | None:
+    """The earliest moment at which a pass could decide something; None if only an event can.
+
+    A protection that ends matters to somebody who could preempt, or to a drain. The grid matters while somebody waits
+    who could preempt by rank: the window slides, so the ranks change with time alone. It is finer in a pool in which a
+    checkpoint is in flight.
+    """
+    waiting_pools = {pool for line in facts.waiting.allocated.lines.values() for key in line for pool in key.pools}
+    # Those with a reservation need no grid, but they wait for victims to leave.
+    somebody_waits = facts.waiting.length > 0
+    cordoned = {workload for node in facts.nodes.values() if node.cordoned for workload in node.holders}
+    moments: list[int] = []
+    # Pools in which time alone can change a decision, and those in which a checkpoint is in flight.
+    sliding: set[PoolName] = set()
+    saving: set[PoolName] = set()
+    for record in facts.holding.values():
+        held = record.held
+        assert held is not None
+        if record.phase in STAYING:
+            wanted = record.gpus > 0 and held.pool in waiting_pools
+            if held.protected_until > facts.now:
+                if wanted or record.id in cordoned:
+                    moments.append(held.protected_until)
+            elif wanted and record.spec.allocated:
+                sliding.add(held.pool)
+            continue
+        if record.phase is Phase.CHECKPOINTING:
+            saving.add(held.pool)
+        # A stop has no further deadline, but once it is late nobody counts on its GPUs any more.
+        due = record.phase is Phase.CHECKPOINTING or (record.phase is Phase.STOPPING and somebody_waits)
+        if due and record.deadline is not None and record.deadline > facts.now:
+            moments.append(record.deadline)
+    policy = facts.policy
+    for pool in sliding:
+        grid = min(policy.grid, policy.grid_checkpoint) if pool in saving else policy.grid
+        moments.append((facts.now // grid + 1) * grid)
+    return Instant(min(moments)) if moments else None
