@@ -144,8 +144,8 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
         world.try_feed(events[command.what])
         return
     if command.what == "budgets":
-        shares = ("1", "2", "0.1")
-        tree = [(path, shares[(two + place) % 3]) for place, (path, _) in enumerate(script.tree)]
+        shares = ("1", "2", "0.1", "0") if three % 4 == 0 else ("1", "2", "0.1")
+        tree = [(path, shares[(two + place) % len(shares)]) for place, (path, _) in enumerate(script.tree)]
         world.try_feed(ev.BudgetsApplied(now, CAUSE, tuple(Allocation(AllocationPath(p), s) for p, s in tree)))
         return
     known = [workload for workload in world.state.workloads() if workload.phase is not Phase.ENDED]

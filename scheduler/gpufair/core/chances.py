@@ -40,7 +40,9 @@ class Chances:
         # (priority, promised GPU time) of those in a leaf who may preempt nobody, or too few for their shape. Who has
         # no more priority and asks for no less protection may not either, as long as nothing is granted.
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
-        self._rivals: dict[AllocationPath, list[tuple[float, AllocationPath]]] | None = None
+        self._fits: dict[Shape, bool] = {}
+        self._bars: dict[AllocationPath, float] = {}
+        self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
 
     @cached_property
     def shares(self) -> Shares:
@@ -53,7 +55,9 @@ class Chances:
             self.shares.grant(record.spec.allocation, record.commitment, record.spec.user)
         self._hopeful.clear()
         self._harmless.clear()
-        self._rivals = None
+        self._fits.clear()
+        self._bars.clear()
+        self._exposed = None
 
     def hopeful(self, shape: Shape) -> bool:
         """Whether this pass may still start or preempt for a shape, or let it wait for GPUs that are coming."""
@@ -94,7 +98,7 @@ class Chances:
         for shape, leaf, group in groups:
             if shape is not seen:
                 seen = shape
-                if self.rooms.fits(shape) or (self.running.unallocated and self._by_unallocated(shape)):
+                if self._at_will(shape):
                     return True
             span, priority = group.claim
             promise = span * shape.gpus
@@ -104,39 +108,34 @@ class Chances:
                 return True
         return bool(exposed) and any(self._outranks(leaf, promise) for leaf, promise in least.items())
 
-    def _by_unallocated(self, shape: Shape) -> bool:
-        return self.rooms.fits(shape, sum_up(self.running.unallocated))
+    def _at_will(self, shape: Shape) -> bool:
+        """Whether any allocated workload of a shape could start, with unallocated work out of its way if need be."""
+        known = self._fits.get(shape)
+        if known is None:
+            known = self._fits[shape] = self.rooms.fits(shape, sum_up(self.running.unallocated))
+        return known
 
     def _outranks(self, leaf: AllocationPath, promise: int) -> bool:
         """Whether a start that promises so much would leave the leaf better than some leaf with exposed work."""
-        factor = 1 - self._facts.policy.hysteresis
-        rivals = self._rivals_of_siblings()
-        above: AllocationPath | None = None
+        metric, bars = self.shares.metric, self._bars
         for path in self._facts.tree[leaf].lineage:
-            theirs = (
-                next((metric for metric, rival in rivals.get(above, ()) if rival != path), None)
-                if above is not None
-                else None
-            )
-            if theirs is not None:
-                mine = self.shares.metric_with(path, promise)
-                if mine < inf and mine <= factor * theirs:
-                    return True
-            above = path
+            bar = bars.get(path)
+            if bar is None:
+                bar = bars[path] = self._bar(path)
+            # What it promises only makes its metric worse, so most need not be worked out.
+            if metric(path) <= bar and (mine := self.shares.metric_with(path, promise)) <= bar and mine < inf:
+                return True
         return False
 
-    def _rivals_of_siblings(self) -> dict[AllocationPath, list[tuple[float, AllocationPath]]]:
-        """The two most over-served children with exposed work of each tree node."""
-        if self._rivals is None:
-            tree = self._facts.tree
-            paths = {path for leaf in self.running.exposed for path in tree[leaf].lineage[1:]}
-            rivals: dict[AllocationPath, list[tuple[float, AllocationPath]]] = {}
-            for path in paths:
-                parent = tree[path].parent
-                if parent is not None:
-                    rivals.setdefault(parent, []).append((self.shares.metric(path), path))
-            self._rivals = {parent: sorted(each, reverse=True)[:2] for parent, each in rivals.items()}
-        return self._rivals
+    def _bar(self, path: AllocationPath) -> float:
+        """The metric at which a tree node outranks a sibling with exposed work; below 0 if there is none."""
+        tree = self._facts.tree
+        if self._exposed is None:
+            self._exposed = {above for leaf in self.running.exposed for above in tree[leaf].lineage}
+        parent = tree[path].parent
+        siblings = tree[parent].children if parent is not None else ()
+        theirs = max((self.shares.metric(one) for one in siblings if one != path and one in self._exposed), default=-1)
+        return (1 - self._facts.policy.hysteresis) * theirs
 
     def is_harmless(self, record: Record) -> bool:
         """Whether somebody of its leaf with a better claim found nobody to preempt, and nothing was granted since."""

@@ -142,12 +142,16 @@ class _Ranks:
         self._facts, self._record = facts, record
         self._shares = facts.shares(pool)
         self._known: dict[AllocationPath, int | None] = {}
-        parts: dict[AllocationPath, list[tuple[int, int]]] = {}
+        # Only siblings are compared, so only the children of its own line matter.
+        tree = facts.tree
+        children = {child for above in tree[record.spec.allocation].lineage for child in tree[above].children}
+        parts: dict[AllocationPath, list[tuple[int, int]]] = {child: [] for child in children}
         for holder in facts.holding.values():
             held = holder.held
             if held is not None and held.pool == pool and holder.spec.allocated and holder.phase in STAYING:
-                for path in facts.tree[holder.spec.allocation].lineage:
-                    parts.setdefault(path, []).append((max(facts.now, held.protected_until), holder.gpus))
+                for path in tree[holder.spec.allocation].lineage:
+                    if path in children:
+                        parts[path].append((max(facts.now, held.protected_until), holder.gpus))
         self._growth = {path: _Growth(each) for path, each in parts.items()}
 
     def over(self, leaf: AllocationPath) -> int | None:

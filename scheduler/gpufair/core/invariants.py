@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpufair.core.errors import Inconsistent
-from gpufair.core.facts import Facts
-from gpufair.core.model import HOLDING, Phase
+from gpufair.core.facts import LEAVING, STAYING, Facts
+from gpufair.core.model import HOLDING, Phase, Shape
+from gpufair.core.placement import place
 from gpufair.core.queue import queue
+from gpufair.core.rooms import Rooms
+from gpufair.core.running import Running
 
 
 def validate(facts: Facts) -> None:
@@ -16,7 +19,7 @@ def validate(facts: Facts) -> None:
     Raises:
         Inconsistent: Naming each that is broken.
     """
-    broken = [*_nodes(facts), *_workloads(facts), *_reservations(facts), *_ledger(facts)]
+    broken = [*_nodes(facts), *_workloads(facts), *_reservations(facts), *_ledger(facts), *_indexes(facts)]
     if broken:
         raise Inconsistent("; ".join(broken))
 
@@ -107,3 +110,26 @@ def _ledger(facts: Facts) -> Iterator[str]:
                 below = sum(occupancy[child] for child in node.children)
                 if below > occupancy[node.path]:
                     yield f"pool {pool}: {node.path!r} was charged less than its children (P7)"
+
+
+def _indexes(facts: Facts) -> Iterator[str]:
+    """What is kept beside the records and nodes, so that a pass need not go through them, says the same as they do."""
+    if facts.leaving.keys() != {one.id for one in facts.holding.values() if one.phase in LEAVING}:
+        yield f"those who are leaving are listed as {sorted(facts.leaving)}"
+    if facts.closed != {name for name, node in facts.nodes.items() if not node.open}:
+        yield f"nodes on which nothing may start are listed as {sorted(facts.closed)}"
+    for pool in facts.pools():
+        staying = [one for one in facts.holding.values() if one.phase in STAYING and one.held and one.held.pool == pool]
+        afresh = Running()
+        for record in staying:
+            afresh.enter(record, facts.now)
+        listed = facts.running.get(pool) or Running()
+        same = afresh.unallocated == listed.unallocated and afresh.exposed == listed.exposed
+        promised = [one.promised_to(leaf, facts.now) for leaf in facts.tree.leaves for one in (afresh, listed)]
+        if not same or promised[::2] != promised[1::2] or afresh.next_end() != listed.next_end():
+            yield f"pool {pool}: those who run are listed wrongly"
+        rooms = facts.rooms.get(pool) or Rooms()
+        nodes = facts.by_pool.get(pool, [])
+        for gpus in {node.room for node in nodes if node.room > 0}:
+            if rooms.place(Shape(gpus)) != place(nodes, Shape(gpus)):
+                yield f"pool {pool}: its nodes with {gpus} free GPUs are listed wrongly"

@@ -34,12 +34,13 @@ class Promised:
 class Running:
     """The workloads with GPUs in one pool that stay until somebody tells them to leave."""
 
-    __slots__ = ("_ends", "_freed", "_protected", "exposed", "promised", "unallocated")
+    __slots__ = ("_ends", "_freed", "_leaves", "_protected", "exposed", "promised", "unallocated")
 
     def __init__(self) -> None:
         self.unallocated: dict[WorkloadId, Record] = {}
         self.exposed: dict[AllocationPath, dict[WorkloadId, Record]] = {}  # unprotected allocated work, by leaf
         self.promised: dict[AllocationPath, dict[str, Promised]] = {}  # by leaf and researcher
+        self._leaves: dict[AllocationPath, Promised] = {}
         self._protected: dict[WorkloadId, int] = {}
         self._ends: list[tuple[int, WorkloadId]] = []
         self._freed: dict[NodeName, int] | None = {}
@@ -89,7 +90,8 @@ class Running:
 
     def promised_to(self, leaf: AllocationPath, now: Instant) -> int:
         """K of a leaf, reservations aside."""
-        return sum(one.left(now) for one in self.promised.get(leaf, {}).values())
+        promised = self._leaves.get(leaf)
+        return promised.left(now) if promised is not None else 0
 
     def freed(self) -> dict[NodeName, int]:
         """GPUs per node that would be free if everybody left who may be told to; to be read only."""
@@ -105,6 +107,7 @@ class Running:
         self._promise(record, -record.gpus, self._protected.pop(record.id))
 
     def _promise(self, record: Record, gpus: int, end: int) -> None:
+        self._leaves.setdefault(record.spec.allocation, Promised()).add(gpus, end)
         users = self.promised.setdefault(record.spec.allocation, {})
         promised = users.setdefault(record.spec.user, Promised())
         promised.add(gpus, end)

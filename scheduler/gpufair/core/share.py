@@ -98,10 +98,10 @@ class Shares:
     def metric_with(self, path: AllocationPath, more: int) -> float:
         """m of an allocation if ``more`` GPU time were promised to it."""
         committed = self.committed(path) + more if self._count else 0
-        entitlement = self.tree[path].entitlement
-        if not entitlement:
+        numerator, denominator = self.tree.ratio(path)
+        if not numerator:
             return inf
-        return (self._occupancy[path] + committed) * entitlement.denominator / (entitlement.numerator * self._full)
+        return (self._occupancy[path] + committed) * denominator / (numerator * self._full)
 
     def had(self, leaf: AllocationPath, user: str) -> int:
         """O + K of a researcher in a leaf: the one with less comes first there, if their priorities are equal."""

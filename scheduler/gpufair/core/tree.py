@@ -79,12 +79,17 @@ class Tree:
             path for path in sorted(paths) if path and not self._nodes[path].children
         )
         self._leaves = frozenset(self.leaves)
+        self._ratios = {path: node.entitlement.as_integer_ratio() for path, node in self._nodes.items()}
 
     def __contains__(self, path: object) -> bool:
         return path in self._nodes
 
     def __getitem__(self, path: AllocationPath) -> TreeNode:
         return self._nodes[path]
+
+    def ratio(self, path: AllocationPath) -> tuple[int, int]:
+        """The entitlement as numerator and denominator."""
+        return self._ratios[path]
 
     def nodes(self) -> tuple[TreeNode, ...]:
         """All nodes, the root first, parents before children."""
