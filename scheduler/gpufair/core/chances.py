@@ -41,6 +41,7 @@ class Chances:
         # no more priority and asks for no less protection may not either, as long as nothing is granted.
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
         self._fits: dict[Shape, bool] = {}
+        self._freed: dict[tuple[AllocationPath, ...], dict[NodeName, int]] = {}  # by outranked leaves
         self._bars: dict[AllocationPath, float] = {}
         self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
 
@@ -56,6 +57,7 @@ class Chances:
         self._hopeful.clear()
         self._harmless.clear()
         self._fits.clear()
+        self._freed.clear()
         self._bars.clear()
         self._exposed = None
 
@@ -94,6 +96,7 @@ class Chances:
     def _acts(self, groups: Iterable[tuple[Shape, AllocationPath, Group]]) -> bool:
         exposed = self.running.exposed
         least: dict[AllocationPath, int] = {}
+        asked: dict[AllocationPath, list[Shape]] = {}
         seen: Shape | None = None
         for shape, leaf, group in groups:
             if shape is not seen:
@@ -104,9 +107,23 @@ class Chances:
             promise = span * shape.gpus
             if leaf not in least or promise < least[leaf]:
                 least[leaf] = promise
+            asked.setdefault(leaf, []).append(shape)
             if leaf in exposed and any(priority > victim.spec.priority for victim in exposed[leaf].values()):
                 return True
-        return bool(exposed) and any(self._outranks(leaf, promise) for leaf, promise in least.items())
+        return bool(exposed) and any(
+            self._outranks(leaf, promise) and self._frees_enough(leaf, promise, asked[leaf])
+            for leaf, promise in least.items()
+        )
+
+    def _frees_enough(self, leaf: AllocationPath, promise: int, shapes: list[Shape]) -> bool:
+        """Whether all whom the leaf outranks with such a promise would leave enough for one of the shapes."""
+        hysteresis, exposed = self._facts.policy.hysteresis, self.running.exposed
+        outranked = tuple(other for other in exposed if self.shares.outranks(leaf, other, promise, hysteresis))
+        freed = self._freed.get(outranked)
+        if freed is None:
+            freed = sum_up(self.running.unallocated, *(exposed[other] for other in outranked))
+            self._freed[outranked] = freed
+        return any(self.rooms.fits(shape, freed) for shape in shapes)
 
     def _at_will(self, shape: Shape) -> bool:
         """Whether any allocated workload of a shape could start, with unallocated work out of its way if need be."""
