@@ -1,0 +1,126 @@
+"""What the scheduler core costs: 128 nodes of 8 GPUs, 100 leaves on three levels, 10,000 who wait."""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import time
+import tracemalloc
+from contextlib import suppress
+from functools import cache
+
+from gpufair.core import events as ev
+from gpufair.core.errors import NeverFits
+from gpufair.core.model import Kind, Outcome, Shape, WorkloadSpec
+from gpufair.core.snapshot import restore, snapshot
+from gpufair.core.units import HOUR, Instant, WorkloadId
+from tests.bench.core_world import CAUSE, NODES, Bench, cpu_scale
+from tests.bench.result import Result
+
+WARM_UP, EVENTS = 3_000, 3_000
+
+
+@cache
+def steady() -> Bench:
+    """A full cluster with its queue after some hours; what has been taken since then is in ``taken``."""
+    bench = Bench()
+    bench.fill()
+    for _ in range(WARM_UP):
+        bench.step()
+    bench.taken.clear()
+    for _ in range(EVENTS):
+        bench.step()
+    return bench
+
+
+def result(value: float, unit: str, limit: float, **notes: float | str) -> Result:
+    """A figure beside its limit on this machine, as fast as it is now."""
+    scale = cpu_scale()
+    return Result(value, unit, limit * scale, notes={"limit_unscaled": limit, "cpu_scale": scale, **notes})
+
+
+def _percentile(times: list[float], share: float) -> float:
+    return sorted(times)[int(len(times) * share)] * 1000
+
+
+def event_p99() -> Result:
+    """One event handled, and asked when the next is due: the slowest hundredth."""
+    taken = steady().taken
+    return result(
+        _percentile(taken, 0.99),
+        "ms CPU per event, p99",
+        20.0,
+        median_ms=_percentile(taken, 0.5),
+        worst_ms=max(taken) * 1000,
+        events=len(taken),
+    )
+
+
+def pass_cold() -> Result:
+    """The first pass of a state that was just read from its snapshot."""
+    written = json.loads(json.dumps(snapshot(steady().state)))
+    times = []
+    for _ in range(5):
+        state = restore(written)
+        begun = time.process_time()
+        state.handle(ev.TimePassed(Instant(state.now + 60_000), CAUSE))
+        times.append(time.process_time() - begun)
+    return result(statistics.median(times) * 1000, "ms CPU for a pass from cold", 60.0, worst_ms=max(times) * 1000)
+
+
+def cpu_per_workload() -> Result:
+    """Submit, start, finish: an hour's worth of single GPUs on a cluster that has room, nobody waiting."""
+    bench = Bench()
+    leaves, count = bench.state.tree.leaves, 2_000
+    begun = time.process_time()
+    for number in range(count):
+        now = Instant(bench.state.now + 1_000)
+        workload = WorkloadId(f"{number:08x}-w")
+        spec = WorkloadSpec(leaves[number % len(leaves)], f"u{number % 8}", Kind.BATCH, Shape(1), HOUR)
+        bench.state.handle(ev.Submitted(now, CAUSE, workload, spec))
+        bench.state.handle(ev.Started(now, CAUSE, workload, 1))
+        if number >= 500:
+            ended = WorkloadId(f"{number - 500:08x}-w")
+            bench.state.handle(ev.Exited(now, CAUSE, ended, 1, Outcome.COMPLETED))
+        bench.state.next_wakeup()
+    taken = (time.process_time() - begun) * 1000 / count
+    return result(taken, "ms CPU per workload", 0.3, workloads=count)
+
+
+def never_fits() -> Result:
+    """The refusal of what this cluster can never run."""
+    bench = steady()
+    impossible = WorkloadSpec(bench.state.tree.leaves[0], "u", Kind.BATCH, Shape(8, NODES + 1), HOUR)
+    times = []
+    for number in range(200):
+        begun = time.process_time()
+        with suppress(NeverFits):
+            bench.state.handle(ev.Submitted(bench.state.now, CAUSE, WorkloadId(f"never{number}"), impossible))
+            raise AssertionError("it was admitted")
+        times.append(time.process_time() - begun)
+    return result(_percentile(times, 0.5), "ms CPU per refusal", 1.0)
+
+
+def memory_per_queued() -> Result:
+    """What another 2,000 who wait take, their wishes included."""
+    bench = steady()
+    gc.collect()
+    tracemalloc.start()
+    before, count = tracemalloc.get_traced_memory()[0], 2_000
+    for _ in range(count):
+        bench.submit()
+    bench.taken.clear()
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    return Result(grown / count, "bytes per queued workload", 2_000)
+
+
+CASES = {
+    "core_event_p99": event_p99,
+    "core_pass_cold": pass_cold,
+    "core_cpu_per_workload": cpu_per_workload,
+    "core_never_fits": never_fits,
+    "core_memory_per_queued": memory_per_queued,
+}
