@@ -15,14 +15,15 @@ import time
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import zmq
 from jupyter_client.session import Session as JupyterSession
 
 from gpufair.client import Refused
 from gpufair.core.errors import GpufairError
 from jupyter_gpufair import messages
+from jupyter_gpufair.cell import Cell
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.session import Generation, Session
 
@@ -36,21 +37,6 @@ AWAKE_S = 3.0  # a kernel whose main thread is free answers in milliseconds
 WAKE_S = 0.05
 TOUCH_AGAIN_S = 2.0
 INTERRUPTED = frozenset({"KeyboardInterrupt", "Preempted"})  # the latter where our kernel had notice
-
-
-@dataclass(slots=True)
-class Cell:
-    """One ``execute_request``. ``parts``: header, parent header, metadata, content, buffers, as they travel."""
-
-    msg_id: str
-    client: str  # the client's session id
-    header: dict[str, Any]
-    parts: list[bytes]
-    origin: GpufairWebsocketConnection | None
-    stop_on_error: bool
-    size: int
-    late: list[bytes] | None = None  # the answer of an interrupted cell, kept until what happened is known
-    late_s: float = 0.0  # when that came, Unix seconds
 
 
 class Gate:
@@ -70,6 +56,7 @@ class Gate:
         self._attached: Generation | None = None
         self._open = False
         self._before: str | None = None  # the newest checkpoint when the session was last running
+        self._preemptions = 0  # of the session, then
         self._waking: asyncio.Task[None] | None = None
         self._touching: asyncio.Task[None] | None = None
         self._closed = False
@@ -179,7 +166,10 @@ class Gate:
             return
         if workload.state == "running":
             self._before = workload.checkpoint.id if workload.checkpoint is not None else None
+            self._preemptions = workload.preemptions
             self._release_late()
+        if self._sent and self._streams:
+            self._streams["shell"].flush(zmq.POLLIN)  # an answer that is here already counts
         if session.attached != self._attached and self._attached is not None:
             self._shut()
         # "stopping" says nothing yet of what was saved; it lasts seconds.
@@ -200,6 +190,11 @@ class Gate:
         workload = self.session.workload
         assert workload is not None
         cells = self._take_sent()
+        unbegun = [cell for cell in cells if cell.never_began(workload, self._before, self._preemptions)]
+        for cell in reversed(unbegun):
+            self._held.appendleft(cell)
+            self._held_bytes += cell.size
+        cells = [cell for cell in cells if cell not in unbegun]
         for cell in cells:
             ename, evalue = messages.cut_text(workload, cell.late_s or time.time(), self._before)
             if cell.late is None:
@@ -218,6 +213,16 @@ class Gate:
         if self._last is not None:
             self._say(self._last, "iopub", "status", {"execution_state": "idle"})
             self._last = None
+
+    def heard(self, msg_id: str) -> None:
+        """A client heard the kernel begin this cell."""
+        if (cell := self._sent.get(msg_id)) is not None:
+            cell.began = True
+
+    @property
+    def listening(self) -> bool:
+        """Whether it matters to ``heard`` what clients hear."""
+        return any(not cell.began for cell in self._sent.values())
 
     def _take_sent(self) -> list[Cell]:
         cells = list(self._sent.values())

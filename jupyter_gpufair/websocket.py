@@ -151,6 +151,8 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._kernel_session = self.session.unpack(parts[1]).get("session")
             self.hears = True
             self._say_status(gate)
+        if gate.listening and self.session.unpack(parts[1]).get("msg_type") == "execute_input":
+            gate.heard(str(self.session.unpack(parts[2]).get("msg_id", "")))
         return gate.own.session.encode() in bytes(memoryview(parts[2]))  # type: ignore[arg-type]  # bytes or a zmq Frame
 
     def say(self, channel: str, kind: str, content: dict[str, Any], parent: dict[str, Any]) -> None:

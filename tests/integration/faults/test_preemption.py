@@ -140,3 +140,19 @@ def test_two_pages_and_a_reload(world: World) -> None:
             assert two.text(held_two) == "16\n"
             assert again.reply(held_one, 40)["status"] == "ok"
             assert again.text(held_one) == "6\n"
+
+
+def test_run_all(world: World) -> None:
+    """A preemption between two of many short cells: each of them runs, once, in order."""
+    kernel = world.server.new("all.ipynb")
+    with Tab(world.server, kernel) as tab:
+        ran(tab, "import time\nseen = []")
+        cells = [tab.run(f"time.sleep(0.01); seen.append({number})") for number in range(300)]
+        tab.reply(cells[60])
+        rival = world.rival()
+        world.state_is(rival.id, "running")
+        world.client.stop(rival.id)
+        replies = [tab.reply(cell, 60)["status"] for cell in cells]
+        assert set(replies) == {"ok"}, replies
+        assert ran(tab, "print(seen == list(range(300)))") == "True\n"
+    assert world.client.workload(kernel).incarnation == 2

@@ -78,7 +78,7 @@ def test_checkpointing(world: World) -> None:
     with Tab(world.server, kernel) as tab:
         ran(tab, SLOW + "slow = Slow(3, 0)\nx = 5")
         rival = world.rival()
-        world.state_is(kernel, "checkpointing")
+        world.server.wait_for(kernel, "checkpointing")  # else the cell may run before the save
         held = tab.run("print(x)")
         world.kill_service()
         world.state_is(rival.id, "running")

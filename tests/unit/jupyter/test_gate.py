@@ -10,6 +10,7 @@ import pytest
 from jupyter_client.session import Session as JupyterSession
 
 from gpufair.client import Workload
+from gpufair.client.types import CheckpointView
 from jupyter_gpufair import held
 from jupyter_gpufair.held import Gate
 
@@ -32,6 +33,9 @@ class Stream:
 
     def on_recv(self, receive: Any) -> None:
         self.receive = receive
+
+    def flush(self, flag: int) -> None:
+        assert not self.over
 
     def close(self, linger: int = 0) -> None:
         self.over = True
@@ -199,6 +203,51 @@ async def test_a_cut_cell_is_never_sent_again() -> None:
     world.session.becomes("running", (2, 1))
     again = world.cell()
     await world.until(lambda: world.sent() == [cell, again])
+    world.gate.close()
+
+
+SAVED = CheckpointView("000001-1", 1, at_s=1000.0, size_bytes=5, duration_s=0.5)
+
+
+async def test_a_cell_that_never_began_is_sent_to_the_next_kernel() -> None:
+    """It reached a kernel that was being saved and began nothing more: nobody lost anything, so nobody is told."""
+    world = World()
+    ids = [world.cell() for _ in range(2)]
+    world.session.becomes("running", (1, 1))
+    await world.until(lambda: world.sent() == ids[:1])
+    world.session.becomes("checkpointing", (1, 1))
+    world.session.becomes("stopping", None, preemptions=1, checkpoint=SAVED)
+    world.session.becomes("queued", None)
+    assert world.client.replies() == []
+    assert world.gate.held == 2
+    world.session.becomes("running", (2, 1))
+    await world.until(lambda: world.sent() == [ids[0], ids[0]])
+    world.answer(ids[0])
+    await world.until(lambda: world.sent() == [ids[0], *ids])
+    world.gate.close()
+
+
+@pytest.mark.parametrize("case", ["it began", "not saved", "saved before", "parked by hand", "died"])
+async def test_a_cell_that_may_have_begun_is_not(case: str) -> None:
+    """Twice is worse than not at all."""
+    world = World()
+    cell = world.cell()
+    old = SAVED if case == "saved before" else None
+    world.session.becomes("running", (1, 1), checkpoint=old)
+    await world.until(lambda: world.sent() == [cell])
+    assert world.gate.listening
+    if case == "it began":
+        world.gate.heard(cell)
+        assert not world.gate.listening
+    world.session.kernel_died = case == "died"
+    world.session.becomes(
+        "running" if case == "died" else "parked",
+        None,
+        preemptions=0 if case == "parked by hand" else 1,
+        checkpoint=None if case == "not saved" else SAVED,
+    )
+    assert [(msg_id, content["status"]) for msg_id, content in world.client.replies()] == [(cell, "error")]
+    assert world.gate.held == 0
     world.gate.close()
 
 

@@ -1,0 +1,45 @@
+"""A cell on its way through the gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpufair.client import Workload
+
+if TYPE_CHECKING:
+    from jupyter_gpufair.websocket import GpufairWebsocketConnection
+
+MOVING = frozenset({"parked", "queued", "starting", "restoring"})
+
+
+@dataclass(slots=True)
+class Cell:
+    """One ``execute_request``. ``parts``: header, parent header, metadata, content, buffers, as they travel."""
+
+    msg_id: str
+    client: str  # the client's session id
+    header: dict[str, Any]
+    parts: list[bytes]
+    origin: GpufairWebsocketConnection | None
+    stop_on_error: bool
+    size: int
+    late: list[bytes] | None = None  # the answer of an interrupted cell, kept until what happened is known
+    late_s: float = 0.0  # when that came, Unix seconds
+    began: bool = False  # a client has heard that it runs
+
+    def never_began(self, workload: Workload, before: str | None, preemptions: int) -> bool:
+        """Whether the kernel certainly did not begin it, so that it may be sent to the next one.
+
+        It reached the kernel when a preemption had been decided and was not known here yet. A kernel that was saved for
+        a preemption had ended what it ran, answered it, and begun nothing afterwards.
+
+        Args:
+            workload: The session, now that its kernel is gone.
+            before: Its newest checkpoint when it was last running.
+            preemptions: How many it had had then.
+        """
+        saved = workload.checkpoint is not None and workload.checkpoint.id != before
+        preempted = workload.preemptions > preemptions and workload.state in MOVING
+        subshell = bool(self.header.get("subshell_id"))
+        return saved and preempted and self.late is None and not (self.began or subshell)
