@@ -223,6 +223,7 @@ def _policy(table: Table, grace: Table) -> Policy:
         max_min_runtime=table.duration("max_min_runtime", default.max_min_runtime, SECOND, Millis(30 * DAY)),
         hysteresis=table.number("hysteresis", default.hysteresis, 0.0, 0.99),
         grid=table.duration("grid", default.grid, SECOND, HOUR),
+        grid_checkpoint=table.duration("grid_checkpoint", default.grid_checkpoint, SECOND, HOUR),
         grace_session=grace.duration("session", default.grace_session, SECOND, HOUR),
         grace_batch=grace.duration("batch", default.grace_batch, SECOND, HOUR),
         commitment=table.boolean("commitment", default.commitment),

@@ -29,6 +29,7 @@ window = "7d"
 max_min_runtime = "8h"
 hysteresis = 0.05
 grid = "10s"
+grid_checkpoint = "5s"
 
 [grace]
 session = "90s"
@@ -73,6 +74,7 @@ def test_a_full_file_is_read() -> None:
         max_min_runtime=Millis(8 * HOUR),
         hysteresis=0.05,
         grid=Millis(10 * SECOND),
+        grid_checkpoint=Millis(5 * SECOND),
         grace_session=Millis(90 * SECOND),
         grace_batch=Millis(15 * SECOND),
     )
