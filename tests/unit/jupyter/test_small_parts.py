@@ -29,7 +29,7 @@ ENV = {
     "AWS_SECRET_ACCESS_KEY": "s",
     "JUPYTER_TOKEN": "t",
     "DATA": "/data",
-    "JPY_SESSION_NAME": "/root/work/a/b.ipynb",
+    "JPY_SESSION_NAME": "/home/ada/work/a/b.ipynb",
 }
 
 
@@ -41,7 +41,7 @@ def test_a_launch_holds_no_secret() -> None:
     assert left_out == ["HF_TOKEN", "KEYED", "BRACED"]
     assert launch["argv"] == [sys.executable, "-m", "jupyter_gpufair.kernel", "-f", "{connection_file}", "/spec/x"]
     assert launch["env"] == {"PATH": "/bin", "LC_ALL": "C", "FOLDER": "/data/in", "JPY_SESSION_NAME": ENV["JPY_SESSION_NAME"]}
-    assert (launch["type"], launch["cwd"], launch["notebook"]) == ("kernel", "/w", "/root/work/a/b.ipynb")
+    assert (launch["type"], launch["cwd"], launch["notebook"]) == ("kernel", "/w", "/home/ada/work/a/b.ipynb")
     assert not {"abc", "s", "t"} & set(json.dumps(launch).replace('"', " ").split())
 
 
@@ -54,16 +54,16 @@ def test_a_far_node_gets_no_paths_of_this_machine() -> None:
 @pytest.mark.parametrize(
     ("notebook", "place"),
     [
-        ("/root/work/a/b.ipynb", ("a/b.ipynb", "b.ipynb", "notebook")),
-        ("/root/work/console-1", ("console-1", "console-1", "console")),
-        ("/root/elsewhere/b.ipynb", None),
-        ("/root/work", None),
+        ("/home/ada/work/a/b.ipynb", ("a/b.ipynb", "b.ipynb", "notebook")),
+        ("/home/ada/work/console-1", ("console-1", "console-1", "console")),
+        ("/home/ada/elsewhere/b.ipynb", None),
+        ("/home/ada/work", None),
         ("", None),
     ],
 )
 def test_where_a_notebook_belongs(notebook: str, place: tuple[str, str, str] | None) -> None:
     """Two servers with different roots share a service."""
-    assert place_of(notebook, "/root/work") == place
+    assert place_of(notebook, "/home/ada/work") == place
 
 
 def test_kernelspecs_follow_the_profiles(tmp_path: Path) -> None:
