@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from gpufair.client import Workload
 
-if TYPE_CHECKING:
-    from jupyter_gpufair.websocket import GpufairWebsocketConnection
-
 MOVING = frozenset({"parked", "queued", "starting", "restoring"})
+
+
+class Page(Protocol):
+    """A browser tab's websocket, as far as the gate needs one."""
+
+    hears: bool  # whether it has heard its kernel since the last swap
+
+    @property
+    def channels(self) -> Any:
+        """Its sockets to the kernel; empty while it is not connected."""
+
+    @property
+    def session(self) -> Any:
+        """The Jupyter session whose messages it sends."""
+
+    def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
+        """Pass on what came from the kernel."""
+
+    def say(self, channel: str, kind: str, content: dict[str, Any], parent: dict[str, Any]) -> None:
+        """Send a message of our own, as an answer to ``parent``."""
 
 
 @dataclass(slots=True)
@@ -21,7 +38,7 @@ class Cell:
     client: str  # the client's session id
     header: dict[str, Any]
     parts: list[bytes]
-    origin: GpufairWebsocketConnection | None
+    origin: Page | None
     stop_on_error: bool
     size: int
     late: list[bytes] | None = None  # the answer of an interrupted cell, kept until what happened is known

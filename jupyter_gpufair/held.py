@@ -15,7 +15,7 @@ import time
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import zmq
 from jupyter_client.session import Session as JupyterSession
@@ -23,12 +23,9 @@ from jupyter_client.session import Session as JupyterSession
 from gpufair.client import Refused
 from gpufair.core.errors import GpufairError
 from jupyter_gpufair import messages
-from jupyter_gpufair.cell import Cell
+from jupyter_gpufair.cell import Cell, Page
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.session import Generation, Session
-
-if TYPE_CHECKING:
-    from jupyter_gpufair.websocket import GpufairWebsocketConnection
 
 MAX_CELLS = 1000
 MAX_BYTES = 16 << 20
@@ -45,7 +42,7 @@ class Gate:
     def __init__(self, kernel_manager: Any, session: Session, changed: Callable[[], None] | None = None) -> None:
         self.km, self.session = kernel_manager, session
         self.own = JupyterSession(key=kernel_manager.session.key, username="gpufair")
-        self.connections: set[GpufairWebsocketConnection] = set()
+        self.connections: set[Page] = set()
         self._changed = changed or (lambda: None)
         self._held: deque[Cell] = deque()
         self._held_bytes = 0
@@ -76,7 +73,7 @@ class Gate:
         return bool(self._sent) or (workload is not None and workload.busy)
 
     # ------------------------------------------------------------------ clients
-    def join(self, connection: GpufairWebsocketConnection) -> None:
+    def join(self, connection: Page) -> None:
         """A websocket opened."""
         self.connections.add(connection)
         client = connection.session.session
@@ -90,12 +87,12 @@ class Gate:
         if self._attached is not None:
             self._wake()
 
-    def leave(self, connection: GpufairWebsocketConnection) -> None:
+    def leave(self, connection: Page) -> None:
         """A websocket closed; what it asked for goes on."""
         self.connections.discard(connection)
         self._pump()
 
-    def submit(self, connection: GpufairWebsocketConnection, header: dict[str, Any], parts: list[bytes]) -> None:
+    def submit(self, connection: Page, header: dict[str, Any], parts: list[bytes]) -> None:
         """A client sent a cell."""
         content = self.own.unpack(parts[3])
         cell = Cell(

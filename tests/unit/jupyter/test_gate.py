@@ -120,7 +120,7 @@ class World:
     def __init__(self, state: str = "queued") -> None:
         self.km, self.session, self.client = Manager(), FakeSession(state), Client()
         self.gate = Gate(self.km, self.session)  # type: ignore[arg-type]  # as much of one as is used
-        self.gate.join(self.client)  # type: ignore[arg-type]
+        self.gate.join(self.client)
         self.count = 0
 
     def cell(self, code: str = "1", **content: Any) -> str:
@@ -128,7 +128,7 @@ class World:
         header = {"msg_id": f"m{self.count}", "msg_type": "execute_request", "session": "client"}
         pack = self.km.session.pack
         parts = [pack(header), b"{}", b"{}", pack({"code": code, **content})]
-        self.gate.submit(self.client, header, parts)  # type: ignore[arg-type]
+        self.gate.submit(self.client, header, parts)
         return f"m{self.count}"
 
     def sent(self) -> list[str]:
@@ -290,6 +290,6 @@ async def test_subshells_go_beside_the_main_one() -> None:
     await world.until(lambda: world.sent() == [first])
     header = {"msg_id": "sub", "msg_type": "execute_request", "session": "client", "subshell_id": "s"}
     pack = world.km.session.pack
-    world.gate.submit(world.client, header, [pack(header), b"{}", b"{}", pack({"code": "1"})])  # type: ignore[arg-type]
+    world.gate.submit(world.client, header, [pack(header), b"{}", b"{}", pack({"code": "1"})])
     assert world.sent() == [first, "sub"]
     world.gate.close()
