@@ -418,8 +418,10 @@ def candidates(facts: Facts, shares: Shares, exposed: Exposed, record: Record) -
     ]
     outranked = [
         (shares.metric(other), other)
-        for other in exposed.by_leaf
-        if shares.outranks(leaf, other, record.commitment, facts.policy.hysteresis)
+        for other, victims in exposed.by_leaf.items()
+        # A leaf all of whose exposed work was told to leave earlier in this pass is no measure for the bands.
+        if any(victim.phase in STAYING for victim in victims)
+        and shares.outranks(leaf, other, record.commitment, facts.policy.hysteresis)
     ]
     for other, level in _bands(outranked).items():
         found += [_candidate(facts, victim, PreemptReason.RANK, level) for victim in exposed.by_leaf[other]]
