@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from gpufair.client.endpoint import is_alive
 from gpufair.client.types import Profile
 
 SHIPPED = frozenset({"gpufair-1gpu", "gpufair-cpu"})  # kernelspecs of the default profiles, there before any service is
@@ -21,21 +22,11 @@ def own_folder(runtime: Path) -> Path:
     """This server's folder for kernelspecs, 0700. What killed servers left behind is removed."""
     for old in runtime.glob(f"{_PREFIX}*"):
         pid = old.name.removeprefix(_PREFIX)
-        if not (pid.isdigit() and _alive(int(pid))):
+        if not (pid.isdigit() and is_alive(int(pid))):
             shutil.rmtree(old, ignore_errors=True)
     folder = runtime / f"{_PREFIX}{os.getpid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def kernelspec_of(profile: Profile) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def from_folder(folder: Path) -> Endpoint:
             "looking for the scheduler service", f"{path} has no url and token", f"remove it and {START_IT}"
         )
     pid = data.get("pid")
-    if not isinstance(pid, int) or not _alive(pid):
+    if not isinstance(pid, int) or not is_alive(pid):
         raise Unavailable(
             "looking for the scheduler service", f"the one in {path} (pid {pid}) is no longer alive", START_IT
         )
@@ -160,7 +160,8 @@ def private_text(path: Path) -> str:
         return file.read(MAX_FILE_BYTES).decode()
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether a process with this id exists on this machine, whoever owns it."""
     if pid <= 0:
         return False
     try:

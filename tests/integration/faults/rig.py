@@ -18,6 +18,7 @@ import psutil
 from gpufair.cli.demo.history import History
 from gpufair.client import Client, ClientError, Workload
 from gpufair.node.files import read_json
+from tests.integration.jupyter.real import BUDGETS
 from tests.integration.jupyter.server import Server, Tab
 
 Found = TypeVar("Found")
@@ -50,15 +51,6 @@ NODE = """
 name = "node-{0}"
 gpus = 1
 gpu_type = "virtual"
-"""
-BUDGETS = """\
-[[allocation]]
-path = "language/digits"
-members = ["ria"]
-
-[[allocation]]
-path = "vision/baseline"
-members = ["ben"]
 """
 # Saved and loaded as slowly as gigabytes on a slow disk are.
 SLOW = """

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gpufair.client import Client, Refused
-from tests.integration.faults.rig import BUDGETS, CONFIG, NODE, wait_until
-from tests.integration.jupyter.real import end_all
+from tests.integration.faults.rig import CONFIG, NODE, wait_until
+from tests.integration.jupyter.real import BUDGETS, end_all
 from tests.integration.jupyter.server import Server
 
 GOOD = CONFIG.format(linger="60s", grace="5s", nodes=NODE.format(1))

@@ -17,6 +17,7 @@ from gpufair.cli.demo.history import History
 from gpufair.cli.demo.jupyter import DemoFailed, JupyterServer, Notebook
 from gpufair.cli.demo.lab import GUEST, OWNER, Lab, document
 from gpufair.client import AsyncClient, Workload
+from gpufair.client.endpoint import is_alive
 
 STEP_S = 45.0  # the longest step is a cold start of a kernel on a slow disk
 SWEEP_S = 30.0  # Ria's batch job keeps the second node until Ben has the first
@@ -234,8 +235,4 @@ class Scenario:
 
 
 async def _gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
+    return not is_alive(pid)
