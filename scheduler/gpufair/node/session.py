@@ -52,7 +52,7 @@ class Session:
         self._final: asyncio.Task[None] | None = None
         self._stopping = False
         self._ended = asyncio.Event()
-        self._reported_busy = False
+        self._busy_news = False  # a cell began or ended since the last report
         self._activity: asyncio.TimerHandle | None = None
         self._activity_at = 0.0
 
@@ -140,16 +140,18 @@ class Session:
     # ---------------------------------------------------------------- activity
 
     def _busy_changed(self, _busy: bool) -> None:
+        self._busy_news = True
         if self._activity is None:
             wait = self._activity_at + ACTIVITY_INTERVAL_S - time.monotonic()
             self._activity = asyncio.get_running_loop().call_later(max(wait, 0.0), self._report_activity)
 
     def _report_activity(self) -> None:
         self._activity = None
-        if self._kernel.busy != self._reported_busy and not self._stopping:
+        # A cell that came and went between two reports leaves the kernel as idle as before, and yet somebody is at work.
+        if self._busy_news and not self._stopping:
             self._activity_at = time.monotonic()
-            self._reported_busy = self._kernel.busy
-            self._reports.add("activity", {"busy": self._reported_busy})
+            self._busy_news = False
+            self._reports.add("activity", {"busy": self._kernel.busy})
 
     # ---------------------------------------------------------------- death and restart
 

@@ -188,7 +188,7 @@ def test_interrupt_and_stop_while_a_cell_runs(rig):
     _busy(rig)
     rig.service.command("interrupt", "w")
     until(lambda: client.get_shell_msg(timeout=10)["parent_header"]["msg_id"] == message)
-    until(lambda: not rig.service.of("w", "activity")[-1].body["busy"])
+    until(lambda: [r.body["busy"] for r in rig.service.of("w", "activity")][-1:] == [False])
     rig.run(connection, STUBBORN)
     _busy(rig, count=2)
     begun = time.monotonic()
