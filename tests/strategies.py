@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import Allocation, Kind, Node, Outcome, Phase
-from gpufair.core.units import AllocationPath, NodeName, PoolName
+from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
 from tests.world import CAUSE, DEFAULT, Delays, World
 
 OTHER = PoolName("other")
@@ -122,6 +122,7 @@ def run(script: Script, *, validate: bool = True, settle_ms: int = 20_000) -> Wo
 
 
 RESEARCHERS = ("ada", "bob", "eve")
+SLICES = (None, None, Millis(1_500), Millis(400))
 MIN_RUNTIMES = (0, 1_000, 2_000, 5_000, 5_000, 10_000)
 
 
@@ -158,7 +159,7 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
         "exit": ev.Exited(now, CAUSE, *identity, outcome),
         "cancel": ev.Cancelled(now, CAUSE, workload.id),
         "park": ev.ParkRequested(now, CAUSE, workload.id),
-        "resume": ev.ResumeRequested(now, CAUSE, workload.id, from_checkpoint=bool(two % 4)),
+        "resume": ev.ResumeRequested(now, CAUSE, workload.id, bool(two % 4), SLICES[three % len(SLICES)]),
         "busy": ev.ActivityReported(now, CAUSE, *identity, busy=True),
         "idle": ev.ActivityReported(now, CAUSE, *identity, busy=False),
         "fail": ev.StartFailed(now, CAUSE, *identity, "no such image"),

@@ -161,6 +161,8 @@ def _resume_requested(event: ev.ResumeRequested, facts: Facts) -> None:
     record = facts.record(event.workload)
     if record.phase is Phase.ENDED or record.cancelled:
         raise WrongPhase(record.id, Phase.ENDED, "resume", "submit it again")
+    if event.slice is not None and event.slice <= 0:
+        raise InvalidSpec("a slice must be longer than 0; leave it out to ask for the whole min_runtime")
 
 
 @check.register(ev.ActivityReported)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpufair.core.model import Allocation, CheckpointRef, Node, Outcome, Policy, PreemptReason, WorkloadSpec
-from gpufair.core.units import CauseId, Instant, NodeName, WorkloadId
+from gpufair.core.units import CauseId, Instant, Millis, NodeName, WorkloadId
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,14 @@ class ParkRequested(Event):
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequested(Event):
-    """A parked session was touched: queue it again. ``from_checkpoint`` False starts it from nothing."""
+    """A parked session was touched: queue it again. ``from_checkpoint`` False starts it from nothing.
+
+    ``slice`` is how much protection the next start asks for, where that is less than the spec's: little is had sooner.
+    """
 
     workload: WorkloadId
     from_checkpoint: bool = True
+    slice: Millis | None = None
 
 
 @dataclass(frozen=True, slots=True)

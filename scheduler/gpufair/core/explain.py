@@ -114,7 +114,7 @@ def _colleague(facts: Facts, record: Record) -> str:
     if not spec.allocated or not record.gpus:
         return ""
     shares = facts.shares(spec.pools[0])
-    mine, urgency = shares.had(spec.allocation, spec.user), class_of(spec).urgency
+    mine, urgency = shares.had(spec.allocation, spec.user), class_of(spec, record.min_runtime).urgency
     less = [
         (had, user)
         for key, queues in facts.waiting.allocated.lines[spec.allocation].items()

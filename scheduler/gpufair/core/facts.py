@@ -84,12 +84,19 @@ class Facts:
 
     def enqueue(self, record: Record) -> None:
         """Give it its place in the queue: that of its first submission."""
-        self.waiting.add(record.spec, Ticket(record.submitted_at, record.id))
+        self.waiting.add(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
 
     def dequeue(self, record: Record) -> None:
         """Take it out of the queue, with its reservation."""
-        self.waiting.remove(record.spec, Ticket(record.submitted_at, record.id))
+        self.waiting.remove(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
         self.unreserve(record)
+
+    def ask_for_a_slice(self, record: Record, span: Millis) -> None:
+        """From now on a queued workload asks for no more protection than ``span``. What is kept for it stays so."""
+        ticket = Ticket(record.submitted_at, record.id)
+        self.waiting.remove(record.spec, ticket, record.min_runtime)
+        record.slice = Millis(min(span, record.min_runtime))
+        self.waiting.add(record.spec, ticket, record.min_runtime)
 
     # -- GPUs -----------------------------------------------------------------------------------------------------
 
@@ -317,7 +324,7 @@ class Facts:
 
     def protected_until(self, record: Record) -> Instant:
         """Until when it would be protected if it started now."""
-        return after(self.now, record.spec.min_runtime)
+        return after(self.now, record.min_runtime)
 
     def copy(self) -> Facts:
         """An independent copy, to try something on."""

@@ -56,8 +56,8 @@ def _workloads(facts: Facts) -> Iterator[str]:
         whole = len(nodes) == shape.nodes or record.phase is Phase.STOPPING
         if not whole or len(set(nodes)) != len(nodes) or any(x.gpus != shape.gpus_per_node for x in held.leases):
             yield f"{record.id}: {held.leases} is not its shape {shape} (P3)"
-        if held.protected_until != held.granted_at + record.spec.min_runtime:
-            yield f"{record.id}: protected until {held.protected_until}, granted at {held.granted_at} (P1)"
+        if held.granted < 0 or (not record.spec.allocated and held.granted):
+            yield f"{record.id}: protected until {held.protected_until}, granted at {held.granted_at} (P1, P4)"
         for lease in held.leases:
             node = facts.nodes[lease.node]
             if node.holders.get(record.id) != lease.gpus or node.node.pool != held.pool:

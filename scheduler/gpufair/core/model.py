@@ -21,6 +21,7 @@ from gpufair.core.units import (
     NodeName,
     PoolName,
     WorkloadId,
+    since,
 )
 
 DEFAULT_POOL = PoolName("default")
@@ -167,13 +168,21 @@ class PreemptReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Where a workload's GPUs are and until when they are protected. ``incarnation`` counts starts from 1."""
+    """Where a workload's GPUs are and until when they are protected. ``incarnation`` counts starts from 1.
+
+    The protection is what was granted; the spec says what was asked for, and a start may have been granted less.
+    """
 
     leases: tuple[Lease, ...]
     pool: PoolName
     incarnation: int
     granted_at: Instant
     protected_until: Instant
+
+    @property
+    def granted(self) -> Millis:
+        """The protection granted, from the start on."""
+        return since(self.protected_until, self.granted_at)
 
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpufair.core.model import CheckpointRef, Held, Kind, Lease, Node, Outcome, Phase, PreemptReason, WorkloadSpec
-from gpufair.core.units import GpuMillis, Instant, NodeName, PoolName, WorkloadId
+from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Record:
     outcome: Outcome | None = None
     ended_at: Instant | None = None
     resume_from_checkpoint: bool = True
+    slice: Millis | None = None  # the next start asks for no more protection than this
     cancelled: bool = False
     parking: PreemptReason | None = None  # its owner wants it parked, once it has released its GPUs
     touched: bool = False  # its owner wants a parked session back
@@ -72,9 +73,15 @@ class Record:
         return self.spec.shape.gpus
 
     @property
+    def min_runtime(self) -> Millis:
+        """The protection that its next start asks for: that of its spec, or a slice of it."""
+        asked = self.spec.min_runtime
+        return asked if self.slice is None else min(self.slice, asked)
+
+    @property
     def commitment(self) -> GpuMillis:
-        """GPU time that a start promises it."""
-        return GpuMillis(self.gpus * self.spec.min_runtime)
+        """GPU time that its next start promises it."""
+        return GpuMillis(self.gpus * self.min_runtime)
 
     def charged(self, now: Instant) -> GpuMillis:
         """Charged over its whole life, until ``now``."""

@@ -102,11 +102,16 @@ def _resume_requested(event: ev.ResumeRequested, facts: Facts) -> Touched:
     if record.phase is Phase.PARKED:
         record.touched = True
         record.resume_from_checkpoint = event.from_checkpoint
+        record.slice = event.slice
     elif record.phase not in STAYING:
         # On its way out: it comes back instead of being parked. A queued one does so anyway.
         record.parking = None
         record.interrupted = record.phase in HOLDING
         record.resume_from_checkpoint = record.resume_from_checkpoint and event.from_checkpoint
+        if record.phase is Phase.QUEUED and event.slice is not None:
+            facts.ask_for_a_slice(record, event.slice)
+        elif record.phase in HOLDING:
+            record.slice = event.slice
     return (event.workload,)
 
 

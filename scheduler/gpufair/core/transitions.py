@@ -35,7 +35,7 @@ def _queued_to_granted(facts: Facts, record: Record) -> None:
     record.incarnation += 1
     record.starts += 1
     record.busy = record.interrupted = False
-    record.parking = None
+    record.parking = record.slice = None
     record.devices, record.lost = (), ()
     record.deadline = record.notice = record.beneficiary = record.exit = None
 
@@ -73,6 +73,7 @@ def _released_to_ended(facts: Facts, record: Record) -> None:
 
 def _queued_to_parked(facts: Facts, record: Record) -> None:
     facts.dequeue(record)
+    record.slice = None
     _rest(record)
 
 

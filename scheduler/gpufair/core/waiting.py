@@ -41,12 +41,12 @@ Queues = dict[str, list[Ticket]]
 Line = dict[WaitClass, Queues]
 
 
-def class_of(spec: WorkloadSpec) -> WaitClass:
-    """The class of a workload within its leaf."""
+def class_of(spec: WorkloadSpec, min_runtime: int) -> WaitClass:
+    """The class within its leaf of a workload whose next start asks for ``min_runtime``."""
     shape = spec.shape
     # Priority counts inside a leaf and for allocated work only.
     urgency = -spec.priority if spec.allocated else 0
-    return WaitClass(urgency, shape.gpus_per_node, shape.nodes, shape.gpu_type, spec.pools, spec.min_runtime)
+    return WaitClass(urgency, shape.gpus_per_node, shape.nodes, shape.gpu_type, spec.pools, min_runtime)
 
 
 def queue_of(spec: WorkloadSpec) -> str:
@@ -93,9 +93,9 @@ class Side:
     turns: dict[tuple[int, PoolName], Turn] = field(default_factory=dict)
     lengths: Counter[tuple[PoolName, AllocationPath]] = field(default_factory=Counter)  # by first choice
 
-    def add(self, spec: WorkloadSpec, ticket: Ticket) -> None:
-        """Queue a workload."""
-        key = class_of(spec)
+    def add(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
+        """Queue a workload whose next start asks for ``min_runtime``."""
+        key = class_of(spec, min_runtime)
         line = self.lines.setdefault(spec.allocation, {})
         queues = line.get(key)
         if queues is None:
@@ -106,9 +106,9 @@ class Side:
         insort(queues.setdefault(queue_of(spec), []), ticket)
         self.lengths[key.pools[0], spec.allocation] += 1
 
-    def remove(self, spec: WorkloadSpec, ticket: Ticket) -> None:
+    def remove(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
         """Take a workload out."""
-        leaf, key, user = spec.allocation, class_of(spec), queue_of(spec)
+        leaf, key, user = spec.allocation, class_of(spec, min_runtime), queue_of(spec)
         self.lengths[key.pools[0], leaf] -= 1
         queues = self.lines[leaf][key]
         _drop(queues[user], ticket)
@@ -148,19 +148,19 @@ class Waiting:
     plain: list[Ticket] = field(default_factory=list)
     length: int = 0
 
-    def add(self, spec: WorkloadSpec, ticket: Ticket) -> None:
-        """Queue a workload."""
+    def add(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
+        """Queue a workload whose next start asks for ``min_runtime``."""
         self.length += 1
         if spec.shape.gpus:
-            self.side(spec).add(spec, ticket)
+            self.side(spec).add(spec, ticket, min_runtime)
         else:
             insort(self.plain, ticket)
 
-    def remove(self, spec: WorkloadSpec, ticket: Ticket) -> None:
+    def remove(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
         """Take a workload out."""
         self.length -= 1
         if spec.shape.gpus:
-            self.side(spec).remove(spec, ticket)
+            self.side(spec).remove(spec, ticket, min_runtime)
         else:
             _drop(self.plain, ticket)
 
