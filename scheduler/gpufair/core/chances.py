@@ -41,8 +41,11 @@ class Chances:
         # no more priority and asks for no less protection may not either, as long as nothing is granted.
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
         self._fits: dict[Shape, bool] = {}
-        self._freed: dict[tuple[AllocationPath, ...], dict[NodeName, int]] = {}  # by outranked leaves
+        # By outranked leaves, and by the own leaf and priority where its own lower priorities count.
+        self._freed: dict[tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None], dict[NodeName, int]] = {}
+        self._lowest_in: dict[AllocationPath, int] = {}
         self._bars: dict[AllocationPath, float] = {}
+        self._is_ahead: dict[AllocationPath, bool] = {}
         self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
 
     @cached_property
@@ -59,6 +62,8 @@ class Chances:
         self._fits.clear()
         self._freed.clear()
         self._bars.clear()
+        self._is_ahead.clear()
+        self._lowest_in.clear()
         self._exposed = None
 
     def hopeful(self, shape: Shape) -> bool:
@@ -94,36 +99,43 @@ class Chances:
         return self._acts((shape, leaf, group) for shape, group in groups if group.line and self.hopeful(shape))
 
     def _acts(self, groups: Iterable[tuple[Shape, AllocationPath, Group]]) -> bool:
-        exposed = self.running.exposed
-        least: dict[AllocationPath, int] = {}
-        asked: dict[AllocationPath, list[Shape]] = {}
         seen: Shape | None = None
         for shape, leaf, group in groups:
             if shape is not seen:
                 seen = shape
                 if self._at_will(shape):
                     return True
-            span, priority = group.claim
-            promise = span * shape.gpus
-            if leaf not in least or promise < least[leaf]:
-                least[leaf] = promise
-            asked.setdefault(leaf, []).append(shape)
-            if leaf in exposed and any(priority > victim.spec.priority for victim in exposed[leaf].values()):
+            if self._preempts(leaf, shape, group):
                 return True
-        return bool(exposed) and any(
-            self._outranks(leaf, promise) and self._frees_enough(leaf, promise, asked[leaf])
-            for leaf, promise in least.items()
-        )
+        return False
 
-    def _frees_enough(self, leaf: AllocationPath, promise: int, shapes: list[Shape]) -> bool:
-        """Whether all whom the leaf outranks with such a promise would leave enough for one of the shapes."""
-        hysteresis, exposed = self._facts.policy.hysteresis, self.running.exposed
+    def _preempts(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
+        """Whether the best claim of a group would move enough: its highest priority with its least promise."""
+        exposed = self.running.exposed
+        if not exposed:
+            return False
+        span, priority = group.claim
+        promise = span * shape.gpus
+        own = leaf in exposed and priority > self._lowest(leaf)
+        if not own and not self._outranks(leaf, promise):
+            return False
+        hysteresis = self._facts.policy.hysteresis
         outranked = tuple(other for other in exposed if self.shares.outranks(leaf, other, promise, hysteresis))
-        freed = self._freed.get(outranked)
+        victims = (leaf, priority) if own else None
+        freed = self._freed.get((outranked, victims))
         if freed is None:
-            freed = sum_up(self.running.unallocated, *(exposed[other] for other in outranked))
-            self._freed[outranked] = freed
-        return any(self.rooms.fits(shape, freed) for shape in shapes)
+            groups = [self.running.unallocated, *(exposed[other] for other in outranked)]
+            if own:
+                groups.append({one: it for one, it in exposed[leaf].items() if priority > it.spec.priority})
+            freed = self._freed[outranked, victims] = sum_up(*groups)
+        return self.rooms.fits(shape, freed)
+
+    def _lowest(self, leaf: AllocationPath) -> int:
+        """The lowest priority of a leaf's exposed work."""
+        known = self._lowest_in.get(leaf)
+        if known is None:
+            known = self._lowest_in[leaf] = min(one.spec.priority for one in self.running.exposed[leaf].values())
+        return known
 
     def _at_will(self, shape: Shape) -> bool:
         """Whether any allocated workload of a shape could start, with unallocated work out of its way if need be."""
@@ -134,25 +146,36 @@ class Chances:
 
     def _outranks(self, leaf: AllocationPath, promise: int) -> bool:
         """Whether a start that promises so much would leave the leaf better than some leaf with exposed work."""
-        metric, bars = self.shares.metric, self._bars
+        if not self._ahead(leaf):
+            return False
+        metric, bar = self.shares.metric, self._bar
         for path in self._facts.tree[leaf].lineage:
-            bar = bars.get(path)
-            if bar is None:
-                bar = bars[path] = self._bar(path)
-            # What it promises only makes its metric worse, so most need not be worked out.
-            if metric(path) <= bar and (mine := self.shares.metric_with(path, promise)) <= bar and mine < inf:
+            if metric(path) <= bar(path) and (mine := self.shares.metric_with(path, promise)) <= bar(path) and mine < inf:
                 return True
         return False
 
+    def _ahead(self, path: AllocationPath) -> bool:
+        """Whether it is so without any promise, which only makes the metric worse: for most this settles it."""
+        known = self._is_ahead.get(path)
+        if known is None:
+            parent = self._facts.tree[path].parent
+            above = parent is not None and self._ahead(parent)
+            known = self._is_ahead[path] = above or self.shares.metric(path) <= self._bar(path)
+        return known
+
     def _bar(self, path: AllocationPath) -> float:
         """The metric at which a tree node outranks a sibling with exposed work; below 0 if there is none."""
+        known = self._bars.get(path)
+        if known is not None:
+            return known
         tree = self._facts.tree
         if self._exposed is None:
             self._exposed = {above for leaf in self.running.exposed for above in tree[leaf].lineage}
         parent = tree[path].parent
         siblings = tree[parent].children if parent is not None else ()
         theirs = max((self.shares.metric(one) for one in siblings if one != path and one in self._exposed), default=-1)
-        return (1 - self._facts.policy.hysteresis) * theirs
+        bar = self._bars[path] = (1 - self._facts.policy.hysteresis) * theirs
+        return bar
 
     def is_harmless(self, record: Record) -> bool:
         """Whether somebody of its leaf with a better claim found nobody to preempt, and nothing was granted since."""
