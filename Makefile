@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo lab test lint floors types unit integration front wheel e2e bench clean
+.PHONY: help install demo lab test lint floors types unit prop-long integration front wheel e2e bench clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -16,7 +16,7 @@ CHROMIUM ?= /usr/bin/chromium
 PYTEST := $(BIN)/pytest
 
 help:  ## List the targets
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 install: $(STAMP)  ## Set up .venv with everything; does nothing when nothing changed
 
@@ -57,6 +57,9 @@ types: install  ## Mypy, strict
 
 unit: install  ## Unit and property tests
 	$(PYTEST) tests/unit tests/property
+
+prop-long: install  ## A million events in random worlds (EVENTS=, SEED=, JOBS=; WORLD=n runs one again)
+	$(BIN)/python -m tests.long
 
 integration: install  ## Real servers, real kernels
 	$(PYTEST) tests/integration

@@ -1,0 +1,35 @@
+"""Random options, so that every rule meets every other one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from gpufair.core.model import Policy
+from gpufair.core.units import Millis
+from tests.world import SMALL
+
+CHOICES: dict[str, tuple[object, ...]] = {
+    "window": (Millis(60_000), Millis(20_000), Millis(200_000)),
+    "max_min_runtime": (Millis(20_000), Millis(10_000)),
+    "hysteresis": (0.02, 0.0, 0.3),
+    "grid": (Millis(5_000), Millis(1_000), Millis(12_000)),
+    "grid_checkpoint": (Millis(500), Millis(2_000), Millis(20_000)),
+    "grace_session": (Millis(3_000), Millis(0)),
+    "grace_batch": (Millis(1_000), Millis(0), Millis(4_000)),
+    "commitment": (True, True, False),
+}
+
+
+def random_policy(draw: Random, like: Policy | None = None) -> Policy:
+    """Some options of a small world; near ``like`` if given, as an operator edits them.
+
+    A third of the worlds has every rule on with its first choice, and a third each rule on or off by chance.
+    """
+    start = like or SMALL
+    names = [name for name in CHOICES if hasattr(start, name)]
+    if like is not None:
+        names = draw.sample(names, 2)
+    elif draw.random() < 0.33:
+        return replace(start, **{name: CHOICES[name][0] for name in names})  # type: ignore[arg-type]
+    return replace(start, **{name: draw.choice(CHOICES[name]) for name in names})  # type: ignore[arg-type]

@@ -1,0 +1,137 @@
+"""What must be true, worked out from events and actions alone, apart from everything the core keeps.
+
+A ``Watch`` is fed each event with its actions, as a journal is written, and keeps its own count of who holds what.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from gpufair.core import actions as act
+from gpufair.core import events as ev
+from gpufair.core.model import PreemptReason, WorkloadSpec
+from gpufair.core.units import NodeName, WorkloadId
+
+# Told to leave for somebody else by a right that needs the victim's protection to be over.
+SWAPS = frozenset({PreemptReason.RANK, PreemptReason.PRIORITY})
+PREEMPTIONS = SWAPS | {PreemptReason.UNALLOCATED}
+
+
+class BrokenLawError(AssertionError):
+    """A law of docs/policy.md does not hold."""
+
+
+@dataclass
+class Run:
+    """One start of a workload and what it still holds."""
+
+    incarnation: int
+    since: int
+    gpus: dict[NodeName, int]
+
+
+@dataclass
+class Watch:
+    """Sums over a stream of events and actions; raises ``BrokenLawError`` at the first breach."""
+
+    now: int = 0
+    events: int = 0
+    actions: Counter[str] = field(default_factory=Counter)
+    preemptions: Counter[str] = field(default_factory=Counter)
+    charged: int = 0  # GPU-milliseconds of allocated work, until now
+    unallocated: int = 0
+    specs: dict[WorkloadId, WorkloadSpec] = field(default_factory=dict)
+    runs: dict[WorkloadId, Run] = field(default_factory=dict)
+    had: Counter[WorkloadId] = field(default_factory=Counter)  # GPU-milliseconds held by each workload, runs that ended
+    swapped: Counter[WorkloadId] = field(default_factory=Counter)
+    evicted: set[tuple[WorkloadId, int]] = field(default_factory=set)
+    free: dict[NodeName, int] = field(default_factory=dict)
+    _rate: list[int] = field(default_factory=lambda: [0, 0])  # GPUs held unallocated, allocated
+
+    def take(self, event: ev.Event, actions: list[act.Action]) -> None:
+        """One event and what was decided."""
+        self.events += 1
+        if event.at > self.now:
+            self.unallocated += self._rate[0] * (event.at - self.now)
+            self.charged += self._rate[1] * (event.at - self.now)
+            self.now = event.at
+        self._happened(event)
+        for action in actions:
+            self.actions[type(action).__name__] += 1
+            if isinstance(action, act.Start):
+                self._start(action)
+            elif isinstance(action, act.BeginCheckpoint):
+                self._notice(action)
+
+    def _happened(self, event: ev.Event) -> None:
+        match event:
+            case ev.Submitted():
+                self.specs[event.workload] = event.spec
+            case ev.NodeJoined():
+                held = sum(run.gpus.get(event.node.name, 0) for run in self.runs.values())
+                self.free[event.node.name] = event.node.gpus - held
+                self._require(self.free[event.node.name] >= 0, f"P2: {event.node.name} came back too small")
+            case ev.NodeLost():
+                for workload in list(self.runs):
+                    self._release(workload, event.node)
+            case ev.Released() | ev.Exited() | ev.StartFailed():
+                run = self.runs.get(event.workload)
+                if run is not None and run.incarnation == event.incarnation:
+                    for node in tuple(run.gpus):
+                        self._release(event.workload, node)
+            case _:
+                pass
+
+    def _start(self, action: act.Start) -> None:
+        held, spec = action.held, self.specs[action.workload]
+        self._require(action.workload not in self.runs, f"P3: {action.workload} started while it still holds GPUs")
+        gpus = {lease.node: lease.gpus for lease in held.leases}
+        whole = len(gpus) == len(held.leases) == spec.shape.nodes and set(gpus.values()) == {spec.shape.gpus_per_node}
+        self._require(whole, f"P3: {action.workload} of {spec.shape} started on {held.leases}")
+        for node, count in gpus.items():
+            self.free[node] -= count
+            self._require(self.free[node] >= 0, f"P2: {node} is over-allocated by {-self.free[node]}")
+        self.runs[action.workload] = Run(held.incarnation, self.now, gpus)
+        self._rate[spec.allocated] += spec.shape.gpus
+
+    def _notice(self, action: act.BeginCheckpoint) -> None:
+        if action.reason not in PREEMPTIONS:
+            return
+        self.preemptions[action.reason] += 1
+        workload, spec = action.workload, self.specs[action.workload]
+        run = self.runs[workload]
+        self._require(
+            not spec.allocated or self.now >= run.since + spec.min_runtime,
+            f"P1: {workload} was preempted {run.since + spec.min_runtime - self.now} ms before its protection ended",
+        )
+        self._require((workload, run.incarnation) not in self.evicted, f"P16: {workload} was told to leave twice")
+        self.evicted.add((workload, run.incarnation))
+        self._require(action.beneficiary in self.specs, f"P6: {workload} was preempted for nobody")
+        self._require(
+            (spec.allocated and action.reason in SWAPS) or not spec.allocated,
+            f"P5: {workload} is allocated and went as {action.reason}",
+        )
+        if action.reason in SWAPS:
+            self.swapped[workload] += 1
+            asked = spec.shape.gpus * spec.min_runtime
+            had = self.had[workload] + sum(run.gpus.values()) * (self.now - run.since)
+            self._require(
+                self.swapped[workload] * asked <= had,
+                f"P15: {workload} was preempted {self.swapped[workload]} times, but has had {had} of {asked} each",
+            )
+
+    def _release(self, workload: WorkloadId, node: NodeName) -> None:
+        run = self.runs[workload]
+        gpus = run.gpus.pop(node, None)
+        if gpus is None:
+            return
+        self.free[node] += gpus
+        self.had[workload] += gpus * (self.now - run.since)
+        self._rate[self.specs[workload].allocated] -= gpus
+        if not run.gpus:
+            del self.runs[workload]
+
+    def _require(self, holds: bool, sentence: str) -> None:
+        if not holds:
+            raise BrokenLawError(sentence)
