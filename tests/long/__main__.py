@@ -31,7 +31,9 @@ def main() -> int:
     numbers = (seed * 1_000_000 + number for number in count())
     with get_context("spawn").Pool(jobs) as pool:
         for found in pool.imap_unordered(explore_whole, numbers_until(wanted, numbers)):
-            sums.update({key: found[key] for key in ("events", "commands", "refused", "restarts", "replays", "validated")})
+            sums.update(
+                {key: found[key] for key in ("events", "commands", "refused", "restarts", "replays", "validated")}
+            )
             sums["worlds"] += 1
             for name, part in parts.items():
                 part.update(found[name])
@@ -53,15 +55,21 @@ def numbers_until(wanted: int, numbers):
 
 def report(sums: Counter, parts: dict[str, Counter], broken: list, took: float) -> None:
     """Say what happened."""
-    print(f"{sums['events']:,} events in {sums['worlds']:,} worlds, {took:.0f} s, {sums['events'] / took:,.0f} events/s")
-    print(f"{sums['commands']:,} commands ({sums['refused']:,} refused), {sums['restarts']:,} restarts, {sums['replays']:,} replays")
+    print(
+        f"{sums['events']:,} events in {sums['worlds']:,} worlds, {took:.0f} s, {sums['events'] / took:,.0f} events/s"
+    )
+    print(
+        f"{sums['commands']:,} commands ({sums['refused']:,} refused), {sums['restarts']:,} restarts, {sums['replays']:,} replays"
+    )
     print("actions: " + ", ".join(f"{name} {number:,}" for name, number in sorted(parts["actions"].items())))
     print("preempted by: " + ", ".join(f"{name} {number:,}" for name, number in sorted(parts["preemptions"].items())))
     print(f"whole state validated {sums['validated']:,} times; conservation exact at each")
     if broken:
         print(f"{len(broken)} BROKEN worlds; WORLD={broken[0][0]} runs the first one again")
     else:
-        print("0 protected preemptions, 0 over-allocations, 0 livelocks, 0 GPU-ms unaccounted for, every replay the same")
+        print(
+            "0 protected preemptions, 0 over-allocations, 0 livelocks, 0 GPU-ms unaccounted for, every replay the same"
+        )
 
 
 def one(number: int) -> int:

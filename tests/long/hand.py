@@ -120,7 +120,14 @@ class Hand:
         if large:
             return [f"{a}/{b}/{c}" for a in "abc" for b in "xyz"[: draw.randint(1, 3)] for c in "pqr"]
         return draw.choice(
-            (["a"], ["a", "b"], ["a", "b", "c"], ["a/x", "a/y", "b"], ["a/x", "a/y", "b/x", "b/y"], ["a/x/p", "b", "c/q"])
+            (
+                ["a"],
+                ["a", "b"],
+                ["a", "b", "c"],
+                ["a/x", "a/y", "b"],
+                ["a/x", "a/y", "b/x", "b/y"],
+                ["a/x/p", "b", "c/q"],
+            )
         )
 
     def _cluster(self, large: bool) -> list[Node]:
@@ -130,7 +137,12 @@ class Hand:
         count = draw.randint(12, 32) if large else draw.randint(1, 5)
         sizes = (8, 8, 8, 4) if large else (1, 2, 4, 4, 8, 0)
         return [
-            Node(NodeName(f"n{index:02d}"), draw.choice(sizes) if index else max(sizes), draw.choice(types), draw.choice(pools))
+            Node(
+                NodeName(f"n{index:02d}"),
+                draw.choice(sizes) if index else max(sizes),
+                draw.choice(types),
+                draw.choice(pools),
+            )
             for index in range(count)
         ]
 
