@@ -230,8 +230,14 @@ class Pass:
 
     def _preempt(self, record: Record, here: PoolPass) -> bool:
         leaf = record.spec.allocation
-        possible = candidates(self.facts, here.shares, here.exposed, record)
-        found = plan(self.facts, possible, record, here.pool) if possible else None
+        found = None
+        for possible in (
+            candidates(self.facts, here.shares, here.exposed, record),
+            debug_candidates(self.facts, here, record),
+        ):
+            found = plan(self.facts, possible, record, here.pool) if possible else None
+            if found is not None:
+                break
         if found is None:
             return False
         reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
@@ -239,7 +245,8 @@ class Pass:
         victims = tuple(victim.record.id for victim in found.victims)
         leaving = words.names(victim.record.label for victim in found.victims)
         why = f"{leaving} must leave {words.places(found.leases)} for it: {reasons[0][1]}"
-        self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why))
+        debug = any(victim.reason is PreemptReason.DEBUG for victim in found.victims)
+        self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why, debug))
         for victim, reason in reasons:
             self._notify(victim.record, victim.reason, record.id, reason)
         here.shares.grant(leaf, record.commitment, record.spec.user)
@@ -263,6 +270,11 @@ class Pass:
         if victim.reason is PreemptReason.PRIORITY:
             return (
                 f"{record.label} has priority {record.spec.priority} in {mine}, above {victim.record.spec.priority}, "
+                f"and the protection of {victim.record.label} has ended"
+            )
+        if victim.reason is PreemptReason.DEBUG:
+            return (
+                f"{record.label} is a debug workload ({words.gpus(record.gpus)} for {words.span(record.min_runtime)}), "
                 f"and the protection of {victim.record.label} has ended"
             )
         sides = self.facts.tree.diverge(mine, theirs)
@@ -425,6 +437,41 @@ def candidates(facts: Facts, shares: Shares, exposed: Exposed, record: Record) -
     ]
     for other, level in _bands(outranked).items():
         found += [_candidate(facts, victim, PreemptReason.RANK, level) for victim in exposed.by_leaf[other]]
+    return sorted((one for one in found if one.record.phase in STAYING), key=_cost)
+
+
+def debug_candidates(facts: Facts, here: PoolPass, record: Record) -> list[Candidate]:
+    """Whom a debug workload may tell to leave for its debug right: small work, whatever its rank; and unallocated."""
+    policy, leaf = facts.policy, record.spec.allocation
+    if not 0 < record.min_runtime <= policy.debug_min_runtime or record.gpus > policy.debug_gpus:
+        return []
+    under = [
+        other
+        for other in facts.records.values()
+        if other.debug and here.pool == (other.held or other.reservation or here).pool
+    ]
+    capacity = sum(node.node.gpus for node in here.nodes if not node.lost)
+    bound = min(policy.debug_most * capacity, max(policy.debug_gpus, policy.debug_share * capacity))
+    if record.gpus + sum(other.gpus for other in under) > bound:
+        return []
+    if record.gpus + sum(other.gpus for other in under if other.spec.allocation == leaf) > policy.debug_gpus:
+        return []
+    found = [_candidate(facts, victim, PreemptReason.UNALLOCATED, 0) for victim in here.exposed.unallocated]
+    small = [
+        victim
+        for victims in here.exposed.by_leaf.values()
+        for victim in victims
+        if victim.gpus <= record.gpus + 1 and victim.phase in STAYING
+    ]
+    levels = _bands((here.shares.metric(other), other) for other in {victim.spec.allocation for victim in small})
+    for victim in small:
+        other = victim.spec.allocation
+        if other == leaf and record.spec.priority > victim.spec.priority:
+            found.append(_candidate(facts, victim, PreemptReason.PRIORITY, 1))
+        elif here.shares.outranks(leaf, other, record.commitment, policy.hysteresis):
+            found.append(_candidate(facts, victim, PreemptReason.RANK, levels[other]))
+        else:
+            found.append(_candidate(facts, victim, PreemptReason.DEBUG, levels[other]))
     return sorted((one for one in found if one.record.phase in STAYING), key=_cost)
 
 

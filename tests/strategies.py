@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
-from gpufair.core.model import Allocation, Kind, Node, Outcome, Phase
+from gpufair.core.model import Allocation, Kind, Node, Outcome, Phase, Policy
 from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
-from tests.world import CAUSE, DEFAULT, Delays, World
+from tests.world import CAUSE, DEFAULT, SMALL, Delays, World
 
 OTHER = PoolName("other")
 
@@ -53,6 +53,7 @@ class Script:
     cluster: tuple[tuple[int, str, PoolName], ...]
     delays: Delays
     commands: tuple[Command, ...]
+    policy: Policy = SMALL
 
     def allocations(self) -> tuple[Allocation, ...]:
         return tuple(Allocation(AllocationPath(path), share) for path, share in self.tree)
@@ -90,6 +91,7 @@ def scripts(
     trees: Sequence[tuple[tuple[str, str], ...]] = TREES,
     clusters: Sequence[tuple[tuple[int, str, PoolName], ...]] = CLUSTERS,
     late: bool = True,
+    policies: Sequence[Policy] = (SMALL,),
 ) -> st.SearchStrategy[Script]:
     """Whole worlds."""
     delays = (Delays(), Delays(0, 0, 0), Delays(900, 900, 950))
@@ -99,17 +101,20 @@ def scripts(
         cluster=st.sampled_from(clusters),
         delays=st.sampled_from((*delays, Delays(300, 200, 8_000), Delays(300, 200, -500)) if late else delays),
         commands=commands(what, least, most),
+        policy=st.sampled_from(policies),
     )
 
 
-def crowds() -> st.SearchStrategy[Script]:
+def crowds(policies: Sequence[Policy] = (SMALL,)) -> st.SearchStrategy[Script]:
     """Worlds in which nearly everybody has to wait."""
-    return scripts(CROWD, least=12, most=30, clusters=CLUSTERS[:4], late=False)
+    return scripts(CROWD, least=12, most=30, clusters=CLUSTERS[:4], late=False, policies=policies)
 
 
 def begin(script: Script, *, validate: bool = True) -> World:
     """The world of a script before anything happens."""
-    return World(delays=script.delays, validate=validate).set_up(script.allocations(), script.nodes())
+    return World(policy=script.policy, delays=script.delays, validate=validate).set_up(
+        script.allocations(), script.nodes()
+    )
 
 
 def run(script: Script, *, validate: bool = True, settle_ms: int = 20_000) -> World:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpufair.core import actions as act
 from gpufair.core import events as ev
+from gpufair.core.commit import PREEMPTIONS
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import (
     HOLDING,
@@ -21,7 +22,6 @@ from gpufair.core.model import (
     Outcome,
     Phase,
     Policy,
-    PreemptReason,
     Shape,
     WorkloadSpec,
 )
@@ -39,7 +39,11 @@ SMALL = Policy(
     grid_checkpoint=Millis(500),
     grace_session=Millis(3_000),
     grace_batch=Millis(1_000),
+    debug_min_runtime=Millis(0),
 )
+
+# Every rule switched on, with numbers that matter in a cluster of a few GPUs.
+FULL = replace(SMALL, debug_min_runtime=Millis(2_000), debug_gpus=2, debug_share=0.25, debug_most=0.5)
 
 
 @dataclass(frozen=True)
@@ -289,7 +293,7 @@ def _ending(stay: Stay, end: int) -> Stay:
     )
 
 
-EVICTIONS = frozenset({PreemptReason.UNALLOCATED, PreemptReason.RANK, PreemptReason.PRIORITY})
+EVICTIONS = PREEMPTIONS
 
 
 def evictions(world: World) -> list[tuple[Entry, act.BeginCheckpoint]]:

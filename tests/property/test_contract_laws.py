@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpufair.core import actions as act
 from gpufair.core import events as ev
-from gpufair.core.commit import commit
+from gpufair.core.commit import PREEMPTIONS, commit
 from gpufair.core.errors import MinRuntimeTooLong
 from gpufair.core.facts import Facts
 from gpufair.core.model import Allocation, Kind, Node, Phase, PreemptReason, Shape, WorkloadSpec
@@ -20,8 +20,9 @@ from gpufair.core.recording import record_event
 from gpufair.core.snapshot import snapshot
 from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName, WorkloadId
 from tests.strategies import CLUSTERS, TREES, Script, crowds, run, scripts
-from tests.world import CAUSE, SMALL, Audit, Delays, Entry, World, evictions
+from tests.world import CAUSE, FULL, SMALL, Audit, Delays, Entry, World, evictions
 
+POLICIES = (SMALL, FULL)
 HALVES = (Allocation(AllocationPath("a"), "50"), Allocation(AllocationPath("b"), "50"))
 
 
@@ -29,7 +30,7 @@ def one_gpu() -> World:
     return World().set_up(HALVES, [Node(NodeName("n"), 1)])
 
 
-@given(st.one_of(crowds(), scripts()))
+@given(st.one_of(crowds(POLICIES), scripts(policies=POLICIES)))
 def test_p01_a_protected_workload_is_never_preempted(script: Script) -> None:
     """The promise on which people plan: worked out from the journal, apart from the core's own clock."""
     world = run(script)
@@ -44,7 +45,7 @@ def test_p01_a_protected_workload_is_never_preempted(script: Script) -> None:
     assert world.state.protected_preemptions == 0
 
 
-@given(st.one_of(crowds(), scripts()))
+@given(st.one_of(crowds(POLICIES), scripts(policies=POLICIES)))
 def test_p01_a_start_is_protected_for_what_it_asks_and_only_a_resumed_slice_asks_less(script: Script) -> None:
     """What the next start asks for is the spec's, unless the owner resumed the session for a slice of it."""
     world = run(script)
@@ -95,7 +96,7 @@ def test_p04_a_min_runtime_above_the_cap_is_rejected(more: int) -> None:
     assert snapshot(world.state) == before
 
 
-@given(scripts())
+@given(scripts(policies=POLICIES))
 def test_p04_unallocated_work_is_never_charged_and_never_protected(script: Script) -> None:
     """It is free because it has no rights."""
     world = run(script)
@@ -140,7 +141,7 @@ def metric_by_hand(facts: Facts, path: AllocationPath, pool: PoolName, more: int
     return (occupancy + committed) / facts.tree[path].entitlement
 
 
-@given(st.one_of(crowds(), scripts()))
+@given(st.one_of(crowds(POLICIES), scripts(policies=POLICIES)))
 def test_p05_only_a_right_evicts(script: Script) -> None:
     """Unallocated never evicts; rank evicts only the clearly worse-ranked; priority only within its own leaf."""
     world = run(script)
@@ -154,6 +155,8 @@ def test_p05_only_a_right_evicts(script: Script) -> None:
         assert mine.allocated
         for victim in (facts.records[victim] for victim in action.victims):
             assert facts.exposed(victim)
+            if action.debug and victim.gpus <= asker.gpus + 1:
+                continue  # below: the bounds of this right
             if not victim.spec.allocated or mine.allocation == victim.spec.allocation:
                 assert not victim.spec.allocated or mine.priority > victim.spec.priority
                 continue
@@ -165,12 +168,42 @@ def test_p05_only_a_right_evicts(script: Script) -> None:
             assert ours <= (1 - Fraction(facts.policy.hysteresis)) * theirs * (1 + slack)
 
 
-@given(st.one_of(crowds(), scripts()))
+@given(st.one_of(crowds(POLICIES), scripts(policies=POLICIES)))
+def test_p05_gpus_under_the_debug_right_stay_within_its_bounds(script: Script) -> None:
+    """Counted by hand at each grant: those of the pool, and those of the leaf; and only small short work has it."""
+    world = run(script)
+    under: dict[WorkloadId, tuple[PoolName, AllocationPath, int]] = {}
+    policy = world.policy
+    for _, facts, action in before_each_action(world):
+        if isinstance(action, act.Start) and action.workload in under:
+            _, leaf, gpus = under[action.workload]
+            under[action.workload] = action.held.pool, leaf, gpus  # it may have found room in another pool
+        elif isinstance(action, act.Unreserve | act.Requeue | act.Park | act.End):
+            under.pop(action.workload, None)
+        if not isinstance(action, act.Reserve) or not action.debug:
+            continue
+        asker = facts.records[action.workload]
+        assert 0 < asker.min_runtime <= policy.debug_min_runtime
+        leaf = asker.spec.allocation
+        under[asker.id] = action.pool, leaf, asker.gpus
+        capacity = sum(
+            node.node.gpus for node in facts.nodes.values() if node.node.pool == action.pool and not node.lost
+        )
+        here = sum(gpus for pool, _, gpus in under.values() if pool == action.pool)
+        least = Fraction(policy.debug_gpus)
+        assert here <= Fraction(str(policy.debug_most)) * capacity
+        assert here <= max(least, Fraction(str(policy.debug_share)) * capacity)
+        mine = sum(gpus for pool, whose, gpus in under.values() if pool == action.pool and whose == leaf)
+        assert mine <= policy.debug_gpus
+    assert under.keys() == world.state.facts.debugging.keys()
+
+
+@given(st.one_of(crowds(POLICIES), scripts(policies=POLICIES)))
 def test_p06_every_eviction_has_a_beneficiary_and_none_is_in_vain(script: Script) -> None:
     """With the victims gone the beneficiary fits where it is to start; without any one of them it would not."""
     world = run(script)
     for entry, facts, action in before_each_action(world):
-        if isinstance(action, act.BeginCheckpoint) and action.reason in {"rank", "priority", "unallocated"}:
+        if isinstance(action, act.BeginCheckpoint) and action.reason in PREEMPTIONS:
             reserve = [one for one in entry.actions if isinstance(one, act.Reserve) and action.workload in one.victims]
             assert [one.workload for one in reserve] == [action.beneficiary]
         if not isinstance(action, act.Reserve):
@@ -190,7 +223,7 @@ def test_p06_every_eviction_has_a_beneficiary_and_none_is_in_vain(script: Script
             assert not fits(tuple(other for other in action.victims if other != victim))
 
 
-@given(crowds())
+@given(crowds(POLICIES))
 def test_p15_each_start_after_the_first_was_paid_for_with_a_whole_protection(script: Script) -> None:
     """No livelock: a workload that is preempted has always had what it was granted before."""
     world = run(script)
@@ -204,7 +237,7 @@ def test_p15_each_start_after_the_first_was_paid_for_with_a_whole_protection(scr
             assert workload.spec.shape.gpus * sum(earlier) <= workload.charged
 
 
-@given(crowds())
+@given(crowds(POLICIES))
 def test_p16_every_swap_consumes_a_run_that_nothing_protects(script: Script) -> None:
     """A chain of swaps ends: no run is evicted twice, and each was expired or unallocated."""
     world = run(script)

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
+from gpufair.core.model import Policy
 from tests import reference_pass
 from tests.strategies import MACHINES, OTHER, USERS, Command, Script, crowds, scripts, step
-from tests.world import DEFAULT, SMALL, Delays, World
+from tests.world import DEFAULT, FULL, SMALL, Delays, World
+
+POLICIES = (SMALL, FULL)
 
 
 @dataclass
@@ -33,7 +36,7 @@ class Compared(World):
 
 
 def run_compared(script: Script, *, validate: bool = True) -> Compared:
-    world = Compared(policy=SMALL, delays=script.delays, validate=validate)
+    world = Compared(policy=script.policy, delays=script.delays, validate=validate)
     world.set_up(script.allocations(), script.nodes())
     for index, command in enumerate(script.commands):
         step(world, script, command, index)
@@ -41,7 +44,7 @@ def run_compared(script: Script, *, validate: bool = True) -> Compared:
     return world
 
 
-@given(st.one_of(scripts(), crowds()))
+@given(st.one_of(scripts(policies=POLICIES), crowds(POLICIES)))
 def test_small_worlds_are_decided_as_by_the_plain_pass(script: Script) -> None:
     """Each event, to the last word of each reason; and the next moment as well."""
     run_compared(script)
@@ -56,7 +59,7 @@ FARMS = (
 HABITS = (("submit",) * 12 + ("exit", "exit", "cancel", "busy", "idle"), ("submit",) * 9 + USERS + MACHINES)
 
 
-def wide(seed: int, length: int = 70) -> Script:
+def wide(seed: int, policy: Policy = SMALL, length: int = 70) -> Script:
     """A world with three levels, many leaves and nodes, and much that happens in it."""
     draw = random.Random(seed)
     habit = draw.choice(HABITS)
@@ -74,14 +77,15 @@ def wide(seed: int, length: int = 70) -> Script:
             )
             for _ in range(length)
         ),
+        policy=policy,
     )
 
 
-@example(3447449)  # the most over-served leaf has nobody left to tell when the bands of the next victim are drawn
-@given(st.integers(0, 10**9))
-def test_wide_worlds_are_decided_as_by_the_plain_pass(seed: int) -> None:
+@example(3447449, SMALL)  # the most over-served leaf has nobody left to tell when the next victim's bands are drawn
+@given(st.integers(0, 10**9), st.sampled_from(POLICIES))
+def test_wide_worlds_are_decided_as_by_the_plain_pass(seed: int, policy: Policy) -> None:
     """Trees, gangs, types, pools and machines that break, with nearly everybody waiting."""
-    run_compared(wide(seed), validate=False)
+    run_compared(wide(seed, policy), validate=False)
 
 
 def test_wide_worlds_preempt_and_wait() -> None:

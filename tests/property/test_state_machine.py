@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gpufair.core.errors import GpufairError
 from gpufair.core.snapshot import recover, restore, snapshot
 from tests.strategies import CLUSTERS, MACHINES, TREES, USERS, Command, Script, begin, step
-from tests.world import Delays, World
+from tests.world import FULL, SMALL, Delays, World
 
 NUMBERS = st.integers(0, 63)
 
@@ -27,9 +27,10 @@ class Cluster(RuleBasedStateMachine):
         tree=st.sampled_from(TREES),
         cluster=st.sampled_from(CLUSTERS),
         delays=st.sampled_from((Delays(), Delays(0, 0, 0), Delays(300, 200, 8_000), Delays(300, 200, -500))),
+        policy=st.sampled_from((SMALL, FULL)),
     )
-    def begin(self, tree, cluster, delays) -> None:
-        self.script = Script(tree, cluster, delays, ())
+    def begin(self, tree, cluster, delays, policy) -> None:
+        self.script = Script(tree, cluster, delays, (), policy)
         self.world = begin(self.script)
         self.steps = 0
 

@@ -35,6 +35,7 @@ class Reserve(Action):
     pool: PoolName
     victims: tuple[WorkloadId, ...]
     why: str
+    debug: bool = False  # under the debug right: it counts against its bounds until it has left again
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,12 @@ def check_policy(policy: Policy) -> None:
     for name in ("window", "grid", "grid_checkpoint"):
         if getattr(policy, name) <= 0:
             raise InvalidSpec(f"{name} must be longer than 0")
-    for name in ("max_min_runtime", "grace_session", "grace_batch"):
+    for name in ("max_min_runtime", "grace_session", "grace_batch", "debug_min_runtime", "debug_gpus"):
         if getattr(policy, name) < 0:
             raise InvalidSpec(f"{name} cannot be negative")
+    for name in ("debug_share", "debug_most"):
+        if not 0 <= getattr(policy, name) <= 1:
+            raise InvalidSpec(f"{name} of {getattr(policy, name):g} is not a part of a pool; use one from 0 to 1")
 
 
 @check.register

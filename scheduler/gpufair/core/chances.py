@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from math import inf
 
+from gpufair.core.debug import DebugBudget, is_debug, largest_victim
 from gpufair.core.facts import Facts
 from gpufair.core.model import Shape
 from gpufair.core.record import Record
@@ -44,9 +45,15 @@ class Chances:
         # By outranked leaves, and by the own leaf and priority where its own lower priorities count.
         self._freed: dict[tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None], dict[NodeName, int]] = {}
         self._lowest_in: dict[AllocationPath, int] = {}
+        self._fits_debug: dict[Shape, bool] = {}
         self._bars: dict[AllocationPath, float] = {}
         self._is_ahead: dict[AllocationPath, bool] = {}
         self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
+
+    @cached_property
+    def debug(self) -> DebugBudget:
+        """What may still be started under the debug right."""
+        return DebugBudget(self._facts, self.pool)
 
     @cached_property
     def shares(self) -> Shares:
@@ -60,6 +67,8 @@ class Chances:
         self._hopeful.clear()
         self._harmless.clear()
         self._fits.clear()
+        self._fits_debug.clear()
+        self.__dict__.pop("debug", None)
         self._freed.clear()
         self._bars.clear()
         self._is_ahead.clear()
@@ -105,7 +114,7 @@ class Chances:
                 seen = shape
                 if self._at_will(shape):
                     return True
-            if self._preempts(leaf, shape, group):
+            if self._preempts(leaf, shape, group) or self._debugs(leaf, shape, group):
                 return True
         return False
 
@@ -142,6 +151,21 @@ class Chances:
         known = self._fits.get(shape)
         if known is None:
             known = self._fits[shape] = self.rooms.fits(shape, sum_up(self.running.unallocated))
+        return known
+
+    def _debugs(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
+        """Whether the shortest of a group could start under the debug right."""
+        gpus = shape.gpus
+        if not self.running.exposed or not is_debug(self._facts.policy, group.claim[0], gpus):
+            return False
+        return self.debug.allows(leaf, gpus) and self.fits_debug(shape)
+
+    def fits_debug(self, shape: Shape) -> bool:
+        """Whether there would be room for a shape if everybody left who may be moved for it under the debug right."""
+        known = self._fits_debug.get(shape)
+        if known is None:
+            freed = self.running.freed_by_small(largest_victim(shape.gpus))
+            known = self._fits_debug[shape] = self.rooms.fits(shape, freed)
         return known
 
     def _outranks(self, leaf: AllocationPath, promise: int) -> bool:

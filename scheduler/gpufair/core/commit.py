@@ -9,7 +9,7 @@ from gpufair.core.facts import Facts
 from gpufair.core.model import Phase, PreemptReason
 from gpufair.core.transitions import move
 
-PREEMPTIONS = frozenset({PreemptReason.UNALLOCATED, PreemptReason.RANK, PreemptReason.PRIORITY})
+PREEMPTIONS = frozenset({PreemptReason.UNALLOCATED, PreemptReason.RANK, PreemptReason.PRIORITY, PreemptReason.DEBUG})
 
 
 @singledispatch
@@ -34,6 +34,8 @@ def _start(action: act.Start, facts: Facts) -> None:
 def _reserve(action: act.Reserve, facts: Facts) -> None:
     record = facts.record(action.workload)
     facts.reserve(record, action.leases, action.pool, action.victims)
+    if action.debug:
+        facts.count_as_debug(record)
     record.reason = action.why
 
 
@@ -41,6 +43,7 @@ def _reserve(action: act.Reserve, facts: Facts) -> None:
 def _unreserve(action: act.Unreserve, facts: Facts) -> None:
     record = facts.record(action.workload)
     facts.unreserve(record)
+    facts.count_as_debug(record, False)
     record.reason = "the GPUs kept for it cannot be had any more; waiting for its turn"
 
 

@@ -10,7 +10,7 @@ Its steps, in order:
 6. walk the allocated queue: start on free GPUs, else preempt;
 7. start unallocated work on what is left.
 
-Landings, the debug right, the take limit and consolidation have their place in step 6; none of them exists yet.
+Landings, the take limit and consolidation have their place in step 6; none of them exists yet.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from gpufair.core.facts import STAYING, Facts
 from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
 from gpufair.core.order import Walk
 from gpufair.core.placement import place
-from gpufair.core.preemption import Candidate, Plan, candidates, plan, rights
+from gpufair.core.preemption import Candidate, Plan
 from gpufair.core.queue import reserved
 from gpufair.core.record import Record
-from gpufair.core.running import sum_up
+from gpufair.core.rights import room_for
 from gpufair.core.settle import overdue, settle
 from gpufair.core.units import CauseId, PoolName, WorkloadId
 from gpufair.core.waiting import Turn
@@ -229,21 +229,16 @@ class Pass:
         return True
 
     def _preempt(self, record: Record, here: Chances) -> bool:
-        if not here.running.freed() or here.is_harmless(record):
+        found = room_for(self.facts, here, record)
+        if found is None:
             return False
-        right = rights(self.facts, here.shares, here.running, record)
-        freed = sum_up(*right.groups())
-        if not here.rooms.fits(record.spec.shape, freed):
-            here.found_harmless(record, nobody=not freed)
-            return False
-        found = plan(self.facts, candidates(self.facts, here.shares, right), record, here.pool)
-        assert found is not None, f"{record.id} would fit if all left whom it may preempt, yet there is no plan"
         reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
         self._validate(found, record)
         victims = tuple(victim.record.id for victim in found.victims)
         leaving = words.names(victim.record.label for victim in found.victims)
         why = f"{leaving} must leave {words.places(found.leases)} for it: {reasons[0][1]}"
-        self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why))
+        debug = any(victim.reason is PreemptReason.DEBUG for victim in found.victims)
+        self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why, debug))
         for victim, reason in reasons:
             self._notify(victim.record, victim.reason, record.id, reason)
         here.granted(record)
@@ -267,6 +262,11 @@ class Pass:
         if victim.reason is PreemptReason.PRIORITY:
             return (
                 f"{record.label} has priority {record.spec.priority} in {mine}, above {victim.record.spec.priority}, "
+                f"and the protection of {victim.record.label} has ended"
+            )
+        if victim.reason is PreemptReason.DEBUG:
+            return (
+                f"{record.label} is a debug workload ({words.gpus(record.gpus)} for {words.span(record.min_runtime)}), "
                 f"and the protection of {victim.record.label} has ended"
             )
         sides = self.facts.tree.diverge(mine, theirs)

@@ -8,14 +8,15 @@ from types import MappingProxyType
 from typing import Final
 
 from gpufair.core import words
+from gpufair.core.chances import Chances
 from gpufair.core.change import Change, smallest_change
 from gpufair.core.estimate import estimate
 from gpufair.core.facts import STAYING, Facts
 from gpufair.core.model import Phase
 from gpufair.core.placement import admits
-from gpufair.core.preemption import rights
 from gpufair.core.queue import position, queue
 from gpufair.core.record import Record
+from gpufair.core.rights import may_leave
 from gpufair.core.share import Shares, Standing
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName, WorkloadId
 from gpufair.core.waiting import class_of
@@ -147,7 +148,7 @@ def _obstacles(facts: Facts, record: Record) -> tuple[tuple[Holder, ...], _Compa
     decisive: _Comparison | None = None
     for pool in record.spec.pools:
         shares = facts.shares(pool)
-        mine_to_take = _may_preempt(facts, shares, pool, record)
+        mine_to_take = _may_preempt(facts, pool, record)
         leaves: set[AllocationPath] = set()
         for node in facts.by_pool.get(pool, ()):
             if not record.gpus or not admits(node, record.spec.shape):
@@ -174,11 +175,8 @@ def _obstacles(facts: Facts, record: Record) -> tuple[tuple[Holder, ...], _Compa
     return tuple(holders), decisive
 
 
-def _may_preempt(facts: Facts, shares: Shares, pool: PoolName, record: Record) -> set[WorkloadId]:
-    running = facts.running.get(pool)
-    if running is None or not record.spec.allocated:
-        return set()
-    return {workload for group in rights(facts, shares, running, record).groups() for workload in group}
+def _may_preempt(facts: Facts, pool: PoolName, record: Record) -> set[WorkloadId]:
+    return may_leave(facts, Chances(facts, pool), record) if record.spec.allocated else set()
 
 
 def _most_over_served(facts: Facts, shares: Shares, record: Record, leaves: set[AllocationPath]) -> _Comparison | None:

@@ -45,6 +45,7 @@ class Facts:
         self.running: dict[PoolName, Running] = {}
         self.leaving: dict[WorkloadId, Record] = {}  # told to, and still holding
         self.reserved: dict[WorkloadId, Record] = {}
+        self.debugging: dict[WorkloadId, Record] = {}  # started, or to be started, under the debug right
         self.reservations = 0  # ever made
         self.protected_preemptions = 0
 
@@ -187,6 +188,14 @@ class Facts:
         for lease in leases:
             del self.nodes[lease.node].claims[record.id]
             self.touch(lease.node)
+
+    def count_as_debug(self, record: Record, counts: bool = True) -> None:
+        """It counts against the bounds of the debug right from now on, or no longer."""
+        record.debug = counts
+        if counts:
+            self.debugging[record.id] = record
+        else:
+            self.debugging.pop(record.id, None)
 
     def claim(self, node: NodeRecord, owner: WorkloadId) -> int:
         """GPUs of a reserved lease that are free already."""
@@ -348,6 +357,8 @@ class Facts:
             self.enqueue(record)
         if record.reservation is not None:
             self.reserved[record.id] = record
+        if record.debug:
+            self.debugging[record.id] = record
         if record.held is not None:
             self.hold(record)
 

@@ -116,6 +116,11 @@ def _indexes(facts: Facts) -> Iterator[str]:
     """What is kept beside the records and nodes, so that a pass need not go through them, says the same as they do."""
     if facts.leaving.keys() != {one.id for one in facts.holding.values() if one.phase in LEAVING}:
         yield f"those who are leaving are listed as {sorted(facts.leaving)}"
+    if facts.debugging.keys() != {one.id for one in facts.records.values() if one.debug}:
+        yield f"those under the debug right are listed as {sorted(facts.debugging)}"
+    idle = [one.id for one in facts.debugging.values() if one.held is None and one.reservation is None]
+    if idle:
+        yield f"{idle} count as under the debug right without any GPU"
     if facts.closed != {name for name, node in facts.nodes.items() if not node.open}:
         yield f"nodes on which nothing may start are listed as {sorted(facts.closed)}"
     for pool in facts.pools():

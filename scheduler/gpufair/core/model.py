@@ -152,6 +152,12 @@ class Policy:
     grace_session: Millis = Millis(120 * SECOND)
     grace_batch: Millis = Millis(20 * SECOND)
     commitment: bool = True  # count K in the metric
+    # The debug right: for workloads of at most so much protection and so many GPUs (0: off); the GPUs that run under it
+    # stay within min(most * C, max(debug_gpus, share * C)) of a pool, those of a leaf within debug_gpus.
+    debug_min_runtime: Millis = Millis(15 * MINUTE)
+    debug_gpus: int = 8
+    debug_share: float = 0.01
+    debug_most: float = 0.125
     banking: float = 1.0  # beta; the demand-aware metric (beta < 1) is not implemented yet
 
 
@@ -161,6 +167,7 @@ class PreemptReason(StrEnum):
     UNALLOCATED = "unallocated"
     RANK = "rank"
     PRIORITY = "priority"
+    DEBUG = "debug"  # the debug right, where rank alone would not do
     PARK = "park"  # its owner asked
     DRAIN = "drain"
     SHUTDOWN = "shutdown"  # the embedded service parks everything before it ends

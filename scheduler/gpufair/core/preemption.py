@@ -114,14 +114,15 @@ def rights(facts: Facts, shares: Shares, running: Running, record: Record) -> Ri
 
 def candidates(facts: Facts, shares: Shares, right: Rights) -> list[Candidate]:
     """Everybody who may be preempted by these rights, the cheapest first."""
-    found = [_candidate(facts, victim, PreemptReason.UNALLOCATED, 0) for victim in right.unallocated.values()]
-    found += [_candidate(facts, victim, PreemptReason.PRIORITY, 1) for victim in right.own.values()]
+    found = [candidate(facts, victim, PreemptReason.UNALLOCATED, 0) for victim in right.unallocated.values()]
+    found += [candidate(facts, victim, PreemptReason.PRIORITY, 1) for victim in right.own.values()]
     for other, level in bands((shares.metric(leaf), leaf) for leaf in right.outranked).items():
-        found += [_candidate(facts, victim, PreemptReason.RANK, level) for victim in right.exposed[other].values()]
-    return sorted(found, key=_cost)
+        found += [candidate(facts, victim, PreemptReason.RANK, level) for victim in right.exposed[other].values()]
+    return sorted(found, key=cost_of)
 
 
-def _cost(candidate: Candidate) -> Cost:
+def cost_of(candidate: Candidate) -> Cost:
+    """The order of victims."""
     return candidate.cost
 
 
@@ -136,7 +137,8 @@ def bands(outranked: Iterable[tuple[float, AllocationPath]]) -> dict[AllocationP
     return levels
 
 
-def _candidate(facts: Facts, victim: Record, reason: PreemptReason, level: int) -> Candidate:
+def candidate(facts: Facts, victim: Record, reason: PreemptReason, level: int) -> Candidate:
+    """A running workload as one who may be told to leave."""
     leases = victim.held.leases if victim.held is not None else ()
     return Candidate(
         record=victim,
@@ -167,7 +169,7 @@ def _plan_from(
         return None
     victims = _spare(market.chosen.values(), {name: nodes[name].room for name in taken}, shape.gpus_per_node)
     leases = tuple(Lease(name, shape.gpus_per_node) for name in sorted(taken))
-    return Plan(leases, tuple(sorted(victims, key=_cost)))
+    return Plan(leases, tuple(sorted(victims, key=cost_of)))
 
 
 def _plan_cost(one: Plan) -> tuple[int, int, int, int]:
@@ -225,7 +227,7 @@ class _Market:
 def _spare(chosen: Iterable[Candidate], room: dict[NodeName, int], gpus_per_node: int) -> list[Candidate]:
     """Those without whom there would not be enough on the taken nodes, given the ``room`` there; the dearest is
     spared first."""
-    every = sorted(chosen, key=_cost, reverse=True)
+    every = sorted(chosen, key=cost_of, reverse=True)
     for candidate in every:
         for name, gpus in candidate.gpus.items():
             if name in room:

@@ -40,6 +40,7 @@ class Record:
     notice: PreemptReason | None = None
     beneficiary: WorkloadId | None = None  # kept until the next start, so that its owner can be told
     reservation: Reservation | None = None
+    debug: bool = False  # it starts, or runs, under the debug right
     reason: str = ""
     outcome: Outcome | None = None
     ended_at: Instant | None = None

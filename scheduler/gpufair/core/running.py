@@ -34,7 +34,7 @@ class Promised:
 class Running:
     """The workloads with GPUs in one pool that stay until somebody tells them to leave."""
 
-    __slots__ = ("_ends", "_freed", "_leaves", "_protected", "exposed", "promised", "unallocated")
+    __slots__ = ("_ends", "_freed", "_freed_by_small", "_leaves", "_protected", "exposed", "promised", "unallocated")
 
     def __init__(self) -> None:
         self.unallocated: dict[WorkloadId, Record] = {}
@@ -44,6 +44,7 @@ class Running:
         self._protected: dict[WorkloadId, int] = {}
         self._ends: list[tuple[int, WorkloadId]] = []
         self._freed: dict[NodeName, int] | None = {}
+        self._freed_by_small: dict[int, dict[NodeName, int]] = {}
 
     def enter(self, record: Record, now: Instant) -> None:
         """It holds GPUs here."""
@@ -52,7 +53,7 @@ class Running:
             return
         if not record.spec.allocated:
             self.unallocated[record.id] = record
-            self._freed = None
+            self._changed()
         elif held.protected_until > now:
             self._protected[record.id] = held.protected_until
             heappush(self._ends, (held.protected_until, record.id))
@@ -77,7 +78,7 @@ class Running:
         leaf = record.spec.allocation
         here = self.exposed.get(leaf, {}) if record.spec.allocated else self.unallocated
         if here.pop(record.id, None) is not None:
-            self._freed = None
+            self._changed()
             if record.spec.allocated and not here:
                 del self.exposed[leaf]
 
@@ -99,9 +100,21 @@ class Running:
             self._freed = sum_up(self.unallocated, *self.exposed.values())
         return self._freed
 
+    def freed_by_small(self, most: int) -> dict[NodeName, int]:
+        """The same for unallocated work, and allocated work of at most ``most`` GPUs; to be read only."""
+        known = self._freed_by_small.get(most)
+        if known is None:
+            small = ({one.id: one for one in group.values() if one.gpus <= most} for group in self.exposed.values())
+            known = self._freed_by_small[most] = sum_up(self.unallocated, *small)
+        return known
+
+    def _changed(self) -> None:
+        self._freed = None
+        self._freed_by_small.clear()
+
     def _expose(self, record: Record) -> None:
         self.exposed.setdefault(record.spec.allocation, {})[record.id] = record
-        self._freed = None
+        self._changed()
 
     def _unprotect(self, record: Record) -> None:
         self._promise(record, -record.gpus, self._protected.pop(record.id))

@@ -56,30 +56,30 @@ def _checkpointing_to_stopping(facts: Facts, record: Record) -> None:
 
 def _released_to_queued(facts: Facts, record: Record) -> None:
     _require_released(record)
-    _rest(record)
+    _rest(facts, record)
     facts.enqueue(record)
 
 
 def _released_to_parked(facts: Facts, record: Record) -> None:
     _require_released(record)
-    _rest(record)
+    _rest(facts, record)
 
 
 def _released_to_ended(facts: Facts, record: Record) -> None:
     _require_released(record)
-    _rest(record)
+    _rest(facts, record)
     record.ended_at = facts.now
 
 
 def _queued_to_parked(facts: Facts, record: Record) -> None:
     facts.dequeue(record)
     record.slice = None
-    _rest(record)
+    _rest(facts, record)
 
 
 def _queued_to_ended(facts: Facts, record: Record) -> None:
     facts.dequeue(record)
-    _rest(record)
+    _rest(facts, record)
     record.ended_at = facts.now
 
 
@@ -97,7 +97,8 @@ def _require_released(record: Record) -> None:
         raise Inconsistent(f"workload {record.id!r} still holds GPUs on {record.held.leases}")
 
 
-def _rest(record: Record) -> None:
+def _rest(facts: Facts, record: Record) -> None:
+    facts.count_as_debug(record, False)
     record.busy = record.interrupted = record.touched = False
     record.parking = record.deadline = record.exit = None
     record.failure = ""

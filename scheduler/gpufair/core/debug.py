@@ -1,0 +1,57 @@
+"""The debug right: a short and small workload may take the place of unprotected small work of any rank.
+
+It is bounded thrice: by the size of the victim (at most one GPU larger than the workload), by the GPUs of a pool that
+run under it, and by those of a leaf. Who started under it counts until it has left, whatever it would be allowed by then.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cache
+
+from gpufair.core.facts import Facts
+from gpufair.core.model import Policy
+from gpufair.core.record import Record
+from gpufair.core.units import AllocationPath, PoolName
+
+
+def is_debug(policy: Policy, min_runtime: int, gpus: int) -> bool:
+    """Whether a workload that asks for so much may claim the right."""
+    return 0 < min_runtime <= policy.debug_min_runtime and 0 < gpus <= policy.debug_gpus
+
+
+def largest_victim(gpus: int) -> int:
+    """The GPUs of the largest workload that may be moved for one of ``gpus`` under the right."""
+    return gpus + 1
+
+
+@cache
+def bound(capacity: int, share: float, most: float, least: int) -> int:
+    """GPUs of a pool of ``capacity`` that may run under the right: min(most · C, max(least, share · C))."""
+    # The decimal numbers that the operator wrote, so that 1 % of 700 GPUs is 7 on every machine.
+    return int(min(Fraction(str(most)) * capacity, max(Fraction(least), Fraction(str(share)) * capacity)))
+
+
+class DebugBudget:
+    """What may still be started under the right in one pool at this moment."""
+
+    def __init__(self, facts: Facts, pool: PoolName) -> None:
+        policy = facts.policy
+        self._per_leaf = policy.debug_gpus
+        self._left = bound(facts.capacity(pool), policy.debug_share, policy.debug_most, policy.debug_gpus)
+        self._used: dict[AllocationPath, int] = {}
+        for record in facts.debugging.values():
+            if _pool_of(record) == pool:
+                self._left -= record.gpus
+                leaf = record.spec.allocation
+                self._used[leaf] = self._used.get(leaf, 0) + record.gpus
+
+    def allows(self, leaf: AllocationPath, gpus: int) -> bool:
+        """Whether a leaf may start so many GPUs more under the right."""
+        return gpus <= self._left and gpus <= self._per_leaf - self._used.get(leaf, 0)
+
+
+def _pool_of(record: Record) -> PoolName | None:
+    if record.held is not None:
+        return record.held.pool
+    return record.reservation.pool if record.reservation is not None else None
