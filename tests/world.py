@@ -66,6 +66,9 @@ class Entry:
     actions: tuple[act.Action, ...]
 
 
+Answer = ev.CheckpointDone | ev.Exited | ev.Released | ev.Started
+
+
 @dataclass
 class World:
     """The state, its nodes and their answers."""
@@ -73,9 +76,10 @@ class World:
     policy: Policy = SMALL
     delays: Delays = PROMPT
     validate: bool = True
+    durations: tuple[int | None, ...] = (None,)  # what workloads expect to need, one after the other
     journal: list[Entry] = field(default_factory=list)
     state: State = field(init=False)
-    _replies: list[tuple[int, int, ev.Event]] = field(default_factory=list)
+    _replies: list[tuple[int, WorkloadId, int, Answer]] = field(default_factory=list)
     _count: int = 0
 
     def __post_init__(self) -> None:
@@ -108,16 +112,20 @@ class World:
             return False
         return True
 
-    def _reply(self, delay: int, event: ev.Event) -> None:
+    def _reply(self, delay: int, event: Answer) -> None:
+        # Those of one instant come in the order of the workloads, so that they can be told beforehand.
         self._count += 1
-        heapq.heappush(self._replies, (self.now + delay, self._count, event))
+        heapq.heappush(self._replies, (self.now + delay, event.workload, self._count, event))
 
-    def _answers(self, action: act.Action) -> Iterator[tuple[int, ev.Event]]:
+    def _answers(self, action: act.Action) -> Iterator[tuple[int, Answer]]:
         never = Instant(0)
         match action:
             case act.Start():
                 incarnation = action.held.incarnation
                 yield self.delays.start, ev.Started(never, CAUSE, action.workload, incarnation)
+                left = self._left(action.workload)
+                if left > 0:
+                    yield left, ev.Exited(never, CAUSE, action.workload, incarnation, Outcome.COMPLETED)
             case act.BeginCheckpoint():
                 record = self.state.workload(action.workload)
                 sequence = record.checkpoint.sequence + 1 if record.checkpoint is not None else 1
@@ -133,6 +141,20 @@ class World:
             case _:
                 pass
 
+    def _left(self, name: WorkloadId) -> int:
+        """How much longer a workload that was just started runs until it ends by itself; 0 if it does not."""
+        workload = self.state.workload(name)
+        if workload.spec.expected is None:
+            return 0
+        gpus = workload.spec.shape.gpus
+        return workload.spec.expected - (workload.charged // gpus if workload.spec.resumable and gpus else 0)
+
+    def twin(self) -> World:
+        """A world in the same state, in which the same answers are on their way; its journal begins anew."""
+        twin = replace(self, journal=[])
+        twin.state, twin._replies = self.state.copy(), list(self._replies)
+        return twin
+
     def advance(self, span: int) -> None:
         """Let time pass, feeding every due moment and every answer on its way."""
         end = self.now + span
@@ -142,7 +164,7 @@ class World:
             if due is not None and due <= end and (reply is None or due <= reply):
                 self.feed(ev.TimePassed(due, CAUSE))
             elif reply is not None and reply <= end:
-                at, _, event = heapq.heappop(self._replies)
+                at, _, _, event = heapq.heappop(self._replies)
                 self.feed(_at(event, at))
             else:
                 break
@@ -164,7 +186,10 @@ class World:
         pools: tuple[PoolName, ...] = (DEFAULT,),
         user: str = "u",
         grace: int | None = None,
+        expected: int | None = None,
     ) -> list[act.Action]:
+        if expected is None:
+            expected = self.durations[len(self.journal) % len(self.durations)]
         spec = WorkloadSpec(
             allocation=AllocationPath(leaf),
             user=user,
@@ -175,6 +200,7 @@ class World:
             priority=priority,
             pools=pools,
             grace=None if grace is None else Millis(grace),
+            expected=None if expected is None else Millis(expected),
         )
         return self.feed(ev.Submitted(self.now, CAUSE, WorkloadId(name), spec))
 

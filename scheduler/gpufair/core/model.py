@@ -119,6 +119,7 @@ class WorkloadSpec:
     pools: tuple[PoolName, ...] = (DEFAULT_POOL,)
     name: str = ""
     grace: Millis | None = None  # None = the policy's grace for this kind
+    expected: Millis | None = None  # how long it needs its GPUs in all; None = unknown
     # How to run it: opaque to the core, read by the node. JSON-able; holds no secret.
     launch: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 

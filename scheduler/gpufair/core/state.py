@@ -20,6 +20,7 @@ from gpufair.core.figures import AllocationFigures
 from gpufair.core.invariants import validate
 from gpufair.core.ledger import Conservation, sum_up
 from gpufair.core.model import Phase, Policy
+from gpufair.core.preview import TYPICAL, Assumed, Preview, preview
 from gpufair.core.queue import queue
 from gpufair.core.record import NodeView, Workload, view
 from gpufair.core.recording import record_event
@@ -155,6 +156,19 @@ class State:
             UnknownWorkload: There is none.
         """
         return explain(self._facts, self._facts.record(workload))
+
+    def preview(
+        self, until: Instant, assume: Assumed = TYPICAL, most_steps: int = 2_000, most_events: int = 20_000
+    ) -> Preview:
+        """Who runs next and who is preempted when, if nothing new arrives and the future goes as assumed.
+
+        Args:
+            until: How far to look.
+            assume: How long nodes and workloads take.
+            most_steps: After so many steps it is cut, and says so.
+            most_events: The same for events, those at which nothing happens included.
+        """
+        return preview(self._facts, until, assume, most_steps, most_events)
 
     def conservation(self) -> Conservation:
         """Where all GPU time went, exactly."""
