@@ -18,7 +18,7 @@ from gpufair.core.units import HOUR, Instant, WorkloadId
 from tests.bench.core_world import CAUSE, NODES, Bench, cpu_scale
 from tests.bench.result import Result
 
-WARM_UP, EVENTS = 3_000, 3_000
+WARM_UP, EVENTS, CURVE_EVENTS = 3_000, 3_000, 1_000
 
 
 @cache
@@ -44,6 +44,11 @@ def _percentile(times: list[float], share: float) -> float:
     return sorted(times)[int(len(times) * share)] * 1000
 
 
+def event_p50() -> Result:
+    """One event handled, and asked when the next is due: the half of them."""
+    return result(_percentile(steady().taken, 0.5), "ms CPU per event, p50", 1.0, events=len(steady().taken))
+
+
 def event_p99() -> Result:
     """One event handled, and asked when the next is due: the slowest hundredth."""
     taken = steady().taken
@@ -51,7 +56,6 @@ def event_p99() -> Result:
         _percentile(taken, 0.99),
         "ms CPU per event, p99",
         20.0,
-        median_ms=_percentile(taken, 0.5),
         worst_ms=max(taken) * 1000,
         events=len(taken),
     )
@@ -117,7 +121,30 @@ def memory_per_queued() -> Result:
     return Result(grown / count, "bytes per queued workload", 2_000)
 
 
+CURVE = ((128, 10_000), (256, 20_000), (512, 50_000))  # nodes and queued
+
+
+def growth() -> Result:
+    """The median event of growing clusters, against cost that grows with the cluster: 1 is linear, less is better."""
+    curve: dict[str, float] = {}
+    for nodes, queued in CURVE:
+        bench = Bench(nodes, queued)
+        bench.fill()
+        for _ in range(CURVE_EVENTS):
+            bench.step()
+        bench.taken.clear()
+        for _ in range(CURVE_EVENTS):
+            bench.step()
+        # Scaled each for itself: the curve takes a while, and the machine is not equally fast all the time.
+        curve[f"p50_ms_at_{nodes}x8_with_{queued}"] = _percentile(bench.taken, 0.5) / cpu_scale()
+    first, *_, last = curve.values()
+    times = CURVE[-1][0] / CURVE[0][0]
+    return Result(last / first / times, f"of linear growth at {times:g} times the nodes", 1.0, notes=curve)
+
+
 CASES = {
+    "core_curve": growth,
+    "core_event_p50": event_p50,
     "core_event_p99": event_p99,
     "core_pass_cold": pass_cold,
     "core_cpu_per_workload": cpu_per_workload,
