@@ -15,7 +15,7 @@ from gpufair.core import words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
 from gpufair.core.admission import check, is_stale
 from gpufair.core.commit import commit
-from gpufair.core.events import Event
+from gpufair.core.events import Event, TimePassed
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Held, Lease, Phase, PreemptReason
@@ -35,7 +35,10 @@ def handle(facts: Facts, event: Event) -> list[Action]:
     check(event, facts)
     if is_stale(event, facts):
         return []
+    due = next_wakeup(facts)
     facts.advance(event.at)
+    if isinstance(event, TimePassed) and (due is None or event.at < due):
+        return []  # time that passes in between decides nothing
     return Pass(facts, event.cause, partial(commit, facts=facts)).run(record_event(event, facts))
 
 

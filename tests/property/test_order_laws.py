@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpufair.core import actions as act
 from gpufair.core import events as ev
+from gpufair.core.commit import commit
+from gpufair.core.errors import GpufairError
+from gpufair.core.facts import Facts
 from gpufair.core.model import Allocation
+from gpufair.core.preemption import loss
+from gpufair.core.recording import record_event
 from gpufair.core.share import Shares
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, GpuMillis, Millis, PoolName
-from tests.strategies import TREES, Script, begin, run, scripts, step
-from tests.world import CAUSE, DEFAULT, World
+from tests.strategies import CLUSTERS, TREES, Script, begin, run, scripts, step
+from tests.world import CAUSE, DEFAULT, Delays, World
 
 QUIET = ("submit", "submit", "exit", "cancel", "park", "resume", "busy", "cordon", "lose", "join")
 
@@ -63,6 +69,60 @@ def test_p09_renamed_allocations_give_the_same_schedule(script: Script) -> None:
     names = {"a": "kant", "b": "leibniz", "c": "mill"}
     renamed = replace(script, tree=tuple((names[path], share) for path, share in script.tree))
     assert schedule(run(script)) == schedule(run(renamed))
+
+
+ASKED = st.tuples(
+    st.integers(1, 3_000),  # wait: no two come at the same moment
+    st.integers(0, 63),
+    st.sampled_from((1, 1, 2, 3)),
+    st.sampled_from((0, 1_000, 3_000, 7_000)),
+    st.integers(0, 1),
+)
+
+
+def tied(world: World) -> bool:
+    """Whether an id ever decided: two who might leave cost the same."""
+    facts = Facts(world.policy)
+    for entry in world.journal:
+        facts.advance(entry.event.at)
+        record_event(entry.event, facts)
+        for action in entry.actions:
+            if isinstance(action, act.Reserve):
+                costs = [(loss(facts, one), facts.grace(one)) for one in facts.holding.values() if facts.exposed(one)]
+                if len(set(costs)) < len(costs):
+                    return True
+            commit(action, facts)
+    return False
+
+
+@given(
+    st.lists(ASKED, min_size=4, max_size=16),
+    st.sampled_from(TREES),
+    st.sampled_from(CLUSTERS[:4]),
+    st.randoms(use_true_random=False),
+)
+def test_p09_permuted_ids_give_the_same_schedule(asked, tree, cluster, random) -> None:
+    """An id breaks a tie and does nothing else."""
+    script = Script(tree, cluster, Delays(), ())
+    names = [f"w{number:02d}" for number in range(len(asked))]
+    other = random.sample(names, len(names))
+    schedules = []
+    for ids in (names, other):
+        world = begin(script)
+        for number, (wait, leaf, gpus, min_runtime, priority) in enumerate(asked):
+            world.advance(wait)
+            leaves = world.state.tree.leaves
+            with suppress(GpufairError):
+                world.submit(ids[number], leaves[leaf % len(leaves)], gpus, min_runtime, priority=priority)
+        world.advance(60_000)
+        assume(not tied(world))
+        back = dict(zip(ids, names, strict=True))
+        schedules.append([(at, _renamed(action, back)) for at, action in schedule(world)])
+    assert schedules[0] == schedules[1]
+
+
+def _renamed(action: act.Action, names: dict[str, str]) -> str:
+    return re.sub(r"w\d\d", lambda found: names[found[0]], repr(action))
 
 
 @given(scripts())
