@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpufair.core.model import Allocation, Kind, Policy
-from gpufair.core.units import DAY, HOUR, MINUTE, SECOND, AllocationPath, Millis
+from gpufair.core.units import HOUR, MINUTE, SECOND, AllocationPath, Millis
 from gpufair.service.budgets import Budgets, read_budgets
 from gpufair.service.durations import format_duration
+from gpufair.service.policy_options import YEAR, read_policy
 from gpufair.service.tables import NAME, ConfigError, Table, hint, shown
 from gpufair.service.toml_source import TomlSource, TomlSyntaxError
 
@@ -24,7 +25,6 @@ MAX_GPUS = 1024  # of one node; the largest machines sold have 72
 MAX_NODES = 4096
 UNTIL_IDLE = "until idle"
 VIRTUAL_GPUS = 2  # of a laptop without NVML
-_YEAR = Millis(365 * DAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def parse_config(text: str, file: str) -> Config:
     except TomlSyntaxError as err:
         raise ConfigError(f"is not valid TOML: {err}", file, err.line) from err
     root = Table(source, file, (), source.data)
-    policy = _policy(root.table("policy"), root.table("grace"))
+    policy = read_policy(root.table("policy"), root.table("grace"))
     nodes = tuple(_node(table) for table in root.tables("node"))
     profiles = tuple(_profile(table, policy) for table in root.tables("profile"))
     _refuse_repeats(root, "node", [node.name for node in nodes])
@@ -201,7 +201,7 @@ def _service(table: Table) -> ServiceOptions:
             table.fail(
                 f'linger = {shown(table.raw("linger"))}: expected a duration like 15m, or "{UNTIL_IDLE}"', "linger"
             )
-        linger = table.duration("linger", Millis(0), Millis(0), _YEAR)
+        linger = table.duration("linger", Millis(0), Millis(0), YEAR)
     options = ServiceOptions(
         host=table.text("host", default.host),
         port=table.integer("port", default.port, 0, 65535),
@@ -214,34 +214,6 @@ def _service(table: Table) -> ServiceOptions:
         table.fail('host is empty; use "127.0.0.1" for this machine only', "host")
     table.finish()
     return options
-
-
-def _policy(table: Table, grace: Table) -> Policy:
-    default = Policy()
-    policy = Policy(
-        window=table.duration("window", default.window, MINUTE, _YEAR),
-        max_min_runtime=table.duration("max_min_runtime", default.max_min_runtime, SECOND, Millis(30 * DAY)),
-        hysteresis=table.number("hysteresis", default.hysteresis, 0.0, 0.99),
-        grid=table.duration("grid", default.grid, SECOND, HOUR),
-        grid_checkpoint=table.duration("grid_checkpoint", default.grid_checkpoint, SECOND, HOUR),
-        grace_session=grace.duration("session", default.grace_session, SECOND, HOUR),
-        grace_batch=grace.duration("batch", default.grace_batch, SECOND, HOUR),
-        commitment=table.boolean("commitment", default.commitment),
-        banking=table.number("banking", default.banking, 0.0, 1.0),
-    )
-    if policy.banking != 1.0:
-        table.fail(
-            f"banking = {policy.banking:g}: the demand-aware metric is not there yet; only 1.0 is allowed", "banking"
-        )
-    if policy.max_min_runtime > policy.window:
-        table.fail(
-            f"max_min_runtime ({format_duration(policy.max_min_runtime)}) is longer than "
-            f"window ({format_duration(policy.window)}); make the window longer or the cap shorter",
-            "max_min_runtime" if table.has("max_min_runtime") else "window",
-        )
-    table.finish()
-    grace.finish()
-    return policy
 
 
 def _node(table: Table) -> NodeConfig:
@@ -272,7 +244,7 @@ def _node(table: Table) -> NodeConfig:
 def _profile(table: Table, policy: Policy) -> Profile:
     name = table.ident("name")
     gpus = table.integer("gpus", 1, 0, MAX_GPUS)
-    min_runtime = table.duration("min_runtime", Millis(0), Millis(0), _YEAR)
+    min_runtime = table.duration("min_runtime", Millis(0), Millis(0), YEAR)
     if min_runtime > policy.max_min_runtime:
         cap = format_duration(policy.max_min_runtime)
         table.fail(

@@ -53,6 +53,11 @@ class Table:
         self._known.add(key)
         return key in self._data
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What is set in it, in the order of the file."""
+        return tuple(self._data)
+
     def raw(self, key: str, default: Any = None) -> Any:
         """The value as it is."""
         self._known.add(key)

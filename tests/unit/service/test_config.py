@@ -105,7 +105,7 @@ BAD = [
     ("[policy]\nwindow = '0s'", 2, ["out of range", "365d"]),
     ("[policy]\nhysteresis = 1.5", 2, ["1.5", "0 to 0.99"]),
     ("[policy]\nhysteresis = nan", 2, ["out of range"]),
-    ("[policy]\nbanking = 0.25", 2, ["banking", "only 1.0"]),
+    ("[policy]\nbanking = 1.25", 2, ["banking", "0 to 1"]),
     ("[policy]\nwindow = '1h'\nmax_min_runtime = '2h'", 3, ["longer than"]),
     ("[policy]\ncommitment = 1", 2, ["true or false"]),
     ("[service]\nport = 70000", 2, ["70000", "0 to 65535"]),
