@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -88,7 +89,8 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         assert left == [], "processes outlive the server"
     finally:
         for process in processes_of(home):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 TRAIN = """\

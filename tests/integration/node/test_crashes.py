@@ -129,7 +129,7 @@ def test_without_a_service_all_is_saved_and_stopped_and_the_agent_ends(make_rig)
     _run(rig, _connection(rig), "x = 5")
     rig.service.stop()
     assert rig.agent.wait(timeout=20) == 0
-    assert not is_locked(rig.dir("w") / "supervisor.lock")
+    until(lambda: not is_locked(rig.dir("w") / "supervisor.lock"))
     rig.service.start()
     rig.start_agent()  # whoever starts the service again starts agents too
     saved = rig.service.wait("w", "checkpointed").body

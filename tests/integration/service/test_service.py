@@ -10,9 +10,11 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from tests.integration.service.rig import Rig, until
@@ -134,7 +136,8 @@ def test_a_supervisor_and_agent_that_die_together(rig: Rig) -> None:
     rig.await_state("v", "running")
     for process in rig.processes():
         if process.pid != (rig.process.pid if rig.process else 0):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # it may have ended with one killed before it
+                process.kill()
     again = until("a second start", lambda: (found := rig.get("v"))["incarnation"] == 2 and found)
     assert again
     assert rig.await_state("v", "running")["incarnation"] == 2
