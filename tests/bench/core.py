@@ -126,7 +126,7 @@ CURVE = ((128, 10_000), (256, 20_000), (512, 50_000))  # nodes and queued
 
 def growth() -> Result:
     """The median event of growing clusters, against cost that grows with the cluster: 1 is linear, less is better."""
-    curve: dict[str, float] = {}
+    curve: dict[str, float | str] = {}
     for nodes, queued in CURVE:
         bench = Bench(nodes, queued)
         bench.fill()
@@ -137,7 +137,7 @@ def growth() -> Result:
             bench.step()
         # Scaled each for itself: the curve takes a while, and the machine is not equally fast all the time.
         curve[f"p50_ms_at_{nodes}x8_with_{queued}"] = _percentile(bench.taken, 0.5) / cpu_scale()
-    first, *_, last = curve.values()
+    first, *_, last = (float(one) for one in curve.values())
     times = CURVE[-1][0] / CURVE[0][0]
     return Result(last / first / times, f"of linear growth at {times:g} times the nodes", 1.0, notes=curve)
 
