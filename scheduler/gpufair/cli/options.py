@@ -26,6 +26,20 @@ def client(folder: Path | None) -> Client:
     return Client(state_dir=folder)
 
 
+def seconds_of(duration: str, option: str) -> float:
+    """A span of time as it is written everywhere, in seconds.
+
+    Raises:
+        typer.BadParameter: It is none; ``option`` is what the error calls it.
+    """
+    from gpufair.service.durations import parse_duration  # noqa: PLC0415  # it is light, but only this needs it
+
+    try:
+        return parse_duration(duration) / 1000
+    except ValueError as err:
+        raise typer.BadParameter(str(err), param_hint=option) from err
+
+
 def _ask(ctx: typer.Context, ask: Callable[[Client], Iterable[Found]]) -> list[Found]:
     """What the live service can complete; nothing if it cannot be asked."""
     from gpufair.client import Client, Patience  # noqa: PLC0415  # as above

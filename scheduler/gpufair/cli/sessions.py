@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpufair.cli.find import find
-from gpufair.cli.options import AsJson, StateDir, Timeout, Wait, WorkloadId, client
+from gpufair.cli.options import AsJson, StateDir, Timeout, Wait, WorkloadId, client, seconds_of
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.waiting import over, wait_for
 from gpufair.cli.words import NOTHING, ago, clean, plural, protection, shape, size, span, what
@@ -84,7 +84,7 @@ def checkpoint(
     state_dir: StateDir = None,
 ) -> None:
     """Save a session's variables and let it go on."""
-    until_s = _seconds(timeout)
+    until_s = seconds_of(timeout, "--timeout")
     with client(state_dir) as service:
         before = find(service, workload)
         number = before.checkpoint.sequence if before.checkpoint is not None else -1
@@ -111,7 +111,7 @@ def park(
     state_dir: StateDir = None,
 ) -> None:
     """Save a session's variables and give its GPUs back."""
-    until_s = _seconds(timeout)
+    until_s = seconds_of(timeout, "--timeout")
 
     def asked(service: Client, workload_id: str) -> Workload:
         return service.park(workload_id)
@@ -136,16 +136,23 @@ def park(
 def resume(
     workload: WorkloadId,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start from nothing instead of the last checkpoint.")] = False,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            "--slice", metavar="DURATION", help="Ask for so much protection only, like 15m: little is had sooner."
+        ),
+    ] = None,
     wait: Wait = False,
     timeout: Timeout = _TIMEOUT,
     as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
     """Queue a parked session again; it resumes where it was."""
-    until_s = _seconds(timeout)
+    until_s = seconds_of(timeout, "--timeout")
+    slice_s = None if part is None else seconds_of(part, "--slice")
 
     def asked(service: Client, workload_id: str) -> Workload:
-        return service.resume(workload_id, from_checkpoint=not fresh)
+        return service.resume(workload_id, from_checkpoint=not fresh, slice_s=slice_s)
 
     def running(seen: Workload) -> bool:
         return seen.state == "running"
@@ -200,12 +207,3 @@ def _lost(seen: Workload) -> str:
     if not seen.lost or seen.state != "running":
         return ""
     return f"; {plural(len(seen.lost), 'variable')} could not be restored: {', '.join(clean(name, 60) for name, _ in seen.lost[:8])}"
-
-
-def _seconds(duration: str) -> float:
-    from gpufair.service.durations import parse_duration  # noqa: PLC0415  # one notation everywhere; it is light
-
-    try:
-        return parse_duration(duration) / 1000
-    except ValueError as err:
-        raise typer.BadParameter(str(err), param_hint="--timeout") from err

@@ -15,6 +15,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
+from gpufair.client.insight import Preview
 from gpufair.client.types import (
     Budgets,
     CheckpointView,
@@ -158,9 +159,9 @@ class AsyncClient:
         """Save it and give its GPUs back."""
         return await self.send(calls.act(workload_id, "park"))
 
-    async def resume(self, workload_id: str, *, from_checkpoint: bool = True) -> Workload:
+    async def resume(self, workload_id: str, *, from_checkpoint: bool = True, slice_s: float | None = None) -> Workload:
         """See ``calls.resume``."""
-        return await self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint))
+        return await self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint, slice_s=slice_s))
 
     async def restart(self, workload_id: str) -> Workload:
         """Start its kernel anew on the same GPUs, without its variables."""
@@ -217,6 +218,10 @@ class AsyncClient:
     async def profiles(self) -> tuple[Profile, ...]:
         """See ``calls.profiles``."""
         return await self.send(calls.profiles())
+
+    async def preview(self, hours: float = 8.0) -> Preview:
+        """See ``calls.preview``."""
+        return await self.send(calls.preview(hours))
 
     async def conservation(self) -> dict[str, Any]:
         """See ``calls.conservation``."""

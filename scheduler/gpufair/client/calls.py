@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from gpufair.client.errors import BadAnswer
+from gpufair.client.insight import Preview
 from gpufair.client.types import (
     Budgets,
     CheckpointView,
@@ -115,9 +116,13 @@ def act(workload_id: str, verb: str, body: Mapping[str, Any] | None = None) -> C
     return Call("POST", f"{_of(workload_id)}/{verb}", _workload, json=dict(body or {}), repeatable=False)
 
 
-def resume(workload_id: str, *, from_checkpoint: bool = True) -> Call[Workload]:
-    """Queue a parked session again; ``from_checkpoint`` False starts it from nothing."""
-    return act(workload_id, "resume", {"from_checkpoint": from_checkpoint})
+def resume(workload_id: str, *, from_checkpoint: bool = True, slice_s: float | None = None) -> Call[Workload]:
+    """Queue a parked session again; ``from_checkpoint`` False starts it from nothing.
+
+    ``slice_s``: its next start asks for so much protection only, which is had sooner; a queued one may ask for less too.
+    """
+    part = {} if slice_s is None else {"slice_s": slice_s}
+    return act(workload_id, "resume", {"from_checkpoint": from_checkpoint} | part)
 
 
 def why(workload_id: str) -> Call[Explanation]:
@@ -175,6 +180,11 @@ def cordon(node: str, *, on: bool = True) -> Call[NodeView]:
 def profiles() -> Call[tuple[Profile, ...]]:
     """The named shapes that users start."""
     return Call("GET", f"{API}/profiles", lambda data: read_list(Profile, data, "profiles"))
+
+
+def preview(hours: float = 8.0) -> Call[Preview]:
+    """Who runs next and who is preempted when, if nothing new arrives."""
+    return Call("GET", f"{API}/preview", lambda data: read(Preview, data), {"hours": f"{hours:g}"})
 
 
 def conservation() -> Call[dict[str, Any]]:

@@ -15,6 +15,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
+from gpufair.client.insight import Preview
 from gpufair.client.types import (
     Budgets,
     CheckpointView,
@@ -150,9 +151,9 @@ class Client:
         """Save it and give its GPUs back."""
         return self.send(calls.act(workload_id, "park"))
 
-    def resume(self, workload_id: str, *, from_checkpoint: bool = True) -> Workload:
+    def resume(self, workload_id: str, *, from_checkpoint: bool = True, slice_s: float | None = None) -> Workload:
         """See ``calls.resume``."""
-        return self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint))
+        return self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint, slice_s=slice_s))
 
     def restart(self, workload_id: str) -> Workload:
         """Start its kernel anew on the same GPUs, without its variables."""
@@ -209,6 +210,10 @@ class Client:
     def profiles(self) -> tuple[Profile, ...]:
         """See ``calls.profiles``."""
         return self.send(calls.profiles())
+
+    def preview(self, hours: float = 8.0) -> Preview:
+        """See ``calls.preview``."""
+        return self.send(calls.preview(hours))
 
     def conservation(self) -> dict[str, Any]:
         """See ``calls.conservation``."""

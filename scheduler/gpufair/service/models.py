@@ -58,6 +58,7 @@ class Resume(Strict):
     """``POST /workloads/{id}/resume``."""
 
     from_checkpoint: bool = True
+    slice_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
 
 
 class Nothing(Strict):

@@ -59,9 +59,7 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
     # A workload without GPUs draws on no budget, so it needs no protection to be charged for.
     min_runtime = profile.min_runtime
     if wanted.min_runtime_s is not None:
-        min_runtime = Millis(round(wanted.min_runtime_s * 1000))
-        if wanted.min_runtime_s > 0 and min_runtime == 0:
-            raise InvalidSpec("min_runtime_s is below a millisecond; use 0 for an unallocated workload")
+        min_runtime = span_of(wanted.min_runtime_s, "min_runtime_s")
     return WorkloadSpec(
         allocation=_allocation(wanted.allocation or profile.allocation, user, tree),
         user=user,
@@ -79,6 +77,18 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
         grace=profile.grace,
         launch=MappingProxyType(dict(wanted.launch)),
     )
+
+
+def span_of(given: float, name: str) -> Millis:
+    """Seconds of a request as the core counts them.
+
+    Raises:
+        InvalidSpec: Less than a millisecond, which is not nothing.
+    """
+    span = Millis(round(given * 1000))
+    if given > 0 and span == 0:
+        raise InvalidSpec(f"{name} is below a millisecond; use 0 for none at all, or more")
+    return span
 
 
 def _profile(name: str | None, config: Config) -> Profile:

@@ -50,6 +50,15 @@ def test_resume_fresh(gpufair: Gpufair, fake: FakeService) -> None:
     assert fake.calls(f"POST {ONE}/resume")[1].json == {"from_checkpoint": True}
 
 
+def test_resume_with_a_slice(gpufair: Gpufair, fake: FakeService) -> None:
+    """Less protection than the session asked for is had sooner."""
+    fake.routes[f"POST {ONE}/resume"] = Reply(202, workload(TRAIN))
+    assert gpufair("sessions", "resume", "train", "--slice", "15m").code == 0
+    assert fake.calls(f"POST {ONE}/resume")[0].json == {"from_checkpoint": True, "slice_s": 900.0}
+    wrong = gpufair("sessions", "resume", "train", "--slice", "15")
+    assert (wrong.code, "--slice" in wrong.err, '"15m"' in wrong.err) == (2, True, True)
+
+
 def test_stop(gpufair: Gpufair, fake: FakeService) -> None:
     """At once for a queued one, in a moment for one that runs."""
     fake.routes[f"DELETE {ONE}"] = [

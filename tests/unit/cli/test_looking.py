@@ -121,6 +121,30 @@ def test_why_of_a_running_one_is_short(gpufair: Gpufair, fake: FakeService) -> N
     assert gpufair("why", "train").out == "train (3f2a81c0) is running, busy.\n  it fits.\n"
 
 
+def test_preview(gpufair: Gpufair, fake: FakeService) -> None:
+    """One line for each thing that happens, and how many of those who wait come to their turn."""
+    steps = [
+        {"at_s": NOW + 60, "what": "told to leave", "workload": TRAIN, "user": "ria", "allocation": "a", "gpus": 1, "nodes": ["node-a"],
+         "why": "its protection ended", "reason": "rank", "beneficiary": SWEEP, "until_s": NOW + 180},
+        {"at_s": NOW + 90, "what": "starts", "workload": SWEEP, "user": "ben", "gpus": 4, "why": "it comes first"},
+    ]  # fmt: skip
+    body = {"now_s": NOW, "until_s": NOW + 7200, "cut": "", "steps": steps, "starts": [{"workload": SWEEP, "at_s": NOW + 90}]}
+    fake.routes["GET /api/v1/preview"] = Reply(body=body)
+    _, told, starts, summary = gpufair("preview", "--hours", "2").out.splitlines()
+    assert fake.calls("GET /api/v1/preview")[0].query == {"hours": ["2"]}
+    for text in ("(in 1 min)", TRAIN[:8], "ria", "told to leave", "node-a", SWEEP[:8], "(in 3 min)"):
+        assert text in told
+    assert "starts" in starts
+    assert summary.startswith("Of those who wait now, 1 start by ")
+    assert "(in 2 h)" in summary
+    fake.routes["GET /api/v1/preview"] = Reply(body=body | {"cut": "cut at 2027-01-15 08:00:00Z after 2000 steps"})
+    assert gpufair("preview").out.splitlines()[-1].startswith("The preview was cut at ")
+    fake.routes["GET /api/v1/preview"] = Reply(body=body | {"steps": [], "starts": []})
+    assert gpufair("preview").out == "if nothing new arrives, nothing changes in the next 8 h\n"
+    assert gpufair("preview", "--json").json["until_s"] == NOW + 7200
+    assert gpufair("preview", "--hours", "1000").code == 2
+
+
 def test_kernels(gpufair: Gpufair, fake: FakeService) -> None:
     """Profiles, with what they cost."""
     profiles = [
@@ -202,6 +226,7 @@ def test_nothing_is_there(gpufair: Gpufair, fake: FakeService) -> None:
         ["nodes", "list"],
         ["budgets", "show"],
         ["kernels", "list"],
+        ["preview"],
     ],
 )
 def test_no_service_is_exit_3_with_a_next_step(tmp_path: Path, args: list[str]) -> None:

@@ -23,7 +23,7 @@ from gpufair.service.explained import explanation_view
 from gpufair.service.models import ID_PATTERN, Nothing, PlainName, Resume, Submission
 from gpufair.service.outputs import outputs_of, present
 from gpufair.service.problems import BadRequest, Forbidden
-from gpufair.service.submission import Wanted, spec_of
+from gpufair.service.submission import Wanted, span_of, spec_of
 from gpufair.service.turn import Turn
 from gpufair.service.views import masked
 
@@ -107,11 +107,12 @@ async def park(request: Request, workload: Id, body: Annotated[Nothing | None, B
 
 @router.post("/{workload}/resume", status_code=202)
 async def resume(request: Request, workload: Id, body: Annotated[Resume | None, Body()] = None) -> Answer:
-    """Queue a parked session again."""
-    from_checkpoint = True if body is None else body.from_checkpoint
+    """Queue a parked session again, or let a queued one ask for less protection at its next start."""
+    wanted = body or Resume()
+    part = None if wanted.slice_s is None else span_of(wanted.slice_s, "slice_s")
 
     def step(turn: Turn, known: Workload) -> None:
-        turn.handle(ev.ResumeRequested(turn.now, turn.cause(), known.id, from_checkpoint))
+        turn.handle(ev.ResumeRequested(turn.now, turn.cause(), known.id, wanted.from_checkpoint, part))
 
     return await act(request, workload, step)
 
@@ -180,8 +181,10 @@ async def why(request: Request, workload: Id) -> Answer:
         return state.copy(), state.workload(WorkloadId(workload)), len(state.queue())
 
     # On a copy, in a thread: trying out smaller wishes takes longer than the loop that decides may wait.
-    state, known, queued = await context(request).runtime.read(look)
-    return await asyncio.to_thread(lambda: explanation_view(state, state.explain(known.id), queued))
+    it = context(request)
+    async with it.thinking:
+        state, known, queued = await it.runtime.read(look)
+        return await asyncio.to_thread(lambda: explanation_view(state, state.explain(known.id), queued))
 
 
 @router.get("/{workload}/connection")

@@ -1,0 +1,55 @@
+"""What the API says about the future, and what it costs to ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpufair.client.insight import Preview
+from gpufair.client.types import Workload, read
+from tests.unit.service.rig import LAUNCH, START, bearer, service_at
+
+API = "/api/v1"
+
+
+def wanted(name: str, **fields: object) -> dict[str, object]:
+    """A submission of ada's."""
+    return {"id": name, "gpus": 2, "min_runtime_s": 3600, "user": "ada", "allocation": "a", "launch": LAUNCH} | fields
+
+
+async def test_the_preview_names_who_runs_next_and_who_leaves(tmp_path: Path) -> None:
+    """The next team's turn comes when the protection of the first ends, and anybody may know it; it changes nothing."""
+    async with service_at(tmp_path) as (it, client):
+        await client.post(f"{API}/workloads", json=wanted("first"))
+        await client.post(f"{API}/workloads", json=wanted("second", user="bo", allocation="b"))
+        before = (await client.get(f"{API}/timeline")).json()
+        answer = await client.get(f"{API}/preview?hours=2", headers=bearer(it.secrets.user_token("ada")))
+        seen = read(Preview, answer.json())
+        assert (seen.now_s, seen.until_s, seen.cut) == (START / 1000, START / 1000 + 7200, "")
+        told, start = seen.steps[1], next(step for step in seen.steps if step.what == "starts")
+        assert (told.what, told.workload, told.beneficiary, told.reason) == ("told to leave", "first", "second", "rank")
+        assert START / 1000 + 3600 <= told.at_s == start.at_s - 10
+        assert (start.workload, start.user, start.gpus, start.nodes) == ("second", "bo", 2, ("n1",))
+        assert [(one.workload, one.at_s) for one in seen.starts] == [("second", start.at_s)]
+        assert (await client.get(f"{API}/timeline")).json() == before
+        for hours in ("0", "-1", "169", "nan", "x"):
+            assert (await client.get(f"{API}/preview?hours={hours}")).status_code == 422, hours
+
+
+async def test_a_slice_is_asked_for_by_its_owner(tmp_path: Path) -> None:
+    """Little protection is had sooner, so whoever waits may ask for less; nobody may do that for somebody else."""
+    async with service_at(tmp_path) as (it, client):
+        await client.post(f"{API}/workloads", json=wanted("old", gpus=1, min_runtime_s=60))
+        await client.post(f"{API}/workloads", json=wanted("other", gpus=1, min_runtime_s=60))
+        await client.post(f"{API}/workloads", json=wanted("mine", gpus=1))
+        assert (await it.runtime.views(lambda record: record.id == "mine"))[0]["state"] == "queued"
+        resume = f"{API}/workloads/mine/resume"
+        refused = await client.post(resume, json={"slice_s": 900}, headers=bearer(it.secrets.user_token("bo")))
+        assert refused.status_code == 403
+        for part in (0, -1, "15m", True):
+            assert (await client.post(resume, json={"slice_s": part})).status_code == 422, part
+        answer = await client.post(resume, json={"slice_s": 0.0001})
+        assert (answer.status_code, answer.json()["error"]) == (422, "InvalidSpec")
+        answered = read(Workload, (await client.post(resume, json={"slice_s": 900})).json())
+        assert (answered.state, answered.min_runtime_s) == ("queued", 3600.0)
+        record = await it.runtime.read(lambda state: state.facts.records[answered.id])  # type: ignore[index]
+        assert (record.min_runtime, record.slice) == (900_000, 900_000)
