@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from gpufair.core import figures
 from gpufair.core.actions import Action
 from gpufair.core.admission import check, check_policy, is_stale
+from gpufair.core.coach import Coaching, coach
 from gpufair.core.commit import commit
 from gpufair.core.engine import handle
 from gpufair.core.events import Event
@@ -19,13 +20,13 @@ from gpufair.core.facts import Facts
 from gpufair.core.figures import AllocationFigures
 from gpufair.core.invariants import validate
 from gpufair.core.ledger import Conservation, sum_up
-from gpufair.core.model import Phase, Policy
+from gpufair.core.model import Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.preview import TYPICAL, Assumed, Preview, preview
 from gpufair.core.queue import queue
 from gpufair.core.record import NodeView, Workload, view
 from gpufair.core.recording import record_event
 from gpufair.core.tree import Tree
-from gpufair.core.units import Instant, WorkloadId
+from gpufair.core.units import Instant, Millis, WorkloadId
 from gpufair.core.wakeup import next_wakeup
 
 
@@ -169,6 +170,18 @@ class State:
             most_events: The same for events, those at which nothing happens included.
         """
         return preview(self._facts, until, assume, most_steps, most_events)
+
+    def coach(
+        self, spec: WorkloadSpec, min_runtimes: Iterable[Millis] | None = None, shapes: Iterable[Shape] | None = None
+    ) -> Coaching:
+        """What a submission would mean for the wait, as it is and with other min_runtimes and shapes.
+
+        Args:
+            spec: The wish; it need not be one that would be admitted.
+            min_runtimes: Which to try; None: the usual ones up to the cap.
+            shapes: Which to try; None: the asked one, half of it, all on one node, and one GPU.
+        """
+        return coach(self._facts, spec, min_runtimes, shapes)
 
     def conservation(self) -> Conservation:
         """Where all GPU time went, exactly."""

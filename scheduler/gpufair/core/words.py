@@ -44,6 +44,16 @@ def gpu_time(millis: int) -> str:
     return f"{millis / 3_600_000:.3g} GPU h"
 
 
+def percent(part: float) -> str:
+    """A part of something, like 12 %."""
+    return f"{100 * part:.3g} %"
+
+
+def protection(millis: int) -> str:
+    """How long a min_runtime protects, like "8 h of protection"; 0 protects nobody."""
+    return f"{span(millis)} of protection" if millis else "no protection (unallocated)"
+
+
 def were(count: int) -> str:
     """A number of GPUs as the subject of a past sentence."""
     return f"{gpus(count)} {'was' if count == 1 else 'were'}"

@@ -1,0 +1,137 @@
+"""What a pass would do for a wish if it were submitted now. The very pass is run, up to what it decides first.
+
+The wish stands in the queue for as long as that takes, and nothing else is touched: a pass changes the facts through
+its decisions only, and none is applied. If its first decision is about the wish, then exactly that would come of the
+submission. If it is about somebody else, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start
+from gpufair.core.decide import Pass
+from gpufair.core.facts import Facts
+from gpufair.core.model import PreemptReason, WorkloadSpec
+from gpufair.core.record import Record
+from gpufair.core.units import CauseId, GpuMillis, Instant, WorkloadId
+from gpufair.core.waiting import Ticket
+
+TRIAL: Final = CauseId("trial")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What would come of a wish at once: a start, or GPUs that are made free for it. Neither: it would wait."""
+
+    start: Start | None = None
+    reserve: Reserve | None = None
+    notices: tuple[BeginCheckpoint, ...] = ()
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything would be done for it now."""
+        return self.start is not None or self.reserve is not None
+
+    def at(self, now: Instant) -> Instant | None:
+        """When it would start at the latest; None if it would wait."""
+        if self.start is not None:
+            return now
+        return max((notice.deadline for notice in self.notices), default=None)
+
+    @property
+    def right(self) -> PreemptReason | None:
+        """By which right others would leave for it: the strongest that it needs; None if nobody has to."""
+        return max((notice.reason for notice in self.notices), key=_strength, default=None)
+
+
+_STRENGTH: Final = (PreemptReason.UNALLOCATED, PreemptReason.PRIORITY, PreemptReason.RANK, PreemptReason.DEBUG)
+
+
+def _strength(reason: PreemptReason) -> int:
+    return _STRENGTH.index(reason) if reason in _STRENGTH else len(_STRENGTH)
+
+
+@contextmanager
+def asking(facts: Facts, spec: WorkloadSpec) -> Iterator[Record]:
+    """A workload that was submitted just now, for as long as the context lasts."""
+    wish = WorkloadId("~wish")  # of equals it comes last
+    while wish in facts.records:
+        wish = WorkloadId(f"{wish}~")
+    record = Record(id=wish, spec=spec, submitted_at=facts.now)
+    ticket = Ticket(record.submitted_at, record.id)
+    facts.records[wish] = record
+    facts.waiting.add(spec, ticket, record.min_runtime)
+    try:
+        yield record
+    finally:
+        facts.waiting.remove(spec, ticket, record.min_runtime)
+        del facts.records[wish]
+
+
+def trial(facts: Facts, record: Record) -> Trial:
+    """What a pass would do first, if that is about ``record``, which waits."""
+    answer = _Answer(record.id)
+    try:
+        Pass(facts, TRIAL, answer.decided).run(())
+    except _KnownError:
+        return answer.trial()
+    return Trial()
+
+
+def at_rest(facts: Facts) -> bool:
+    """Whether a pass at this moment would decide nothing. It is run, up to its first decision."""
+    return not _decides(facts)
+
+
+def _decides(facts: Facts) -> bool:
+    try:
+        Pass(facts, TRIAL, _stop).run(())
+    except _KnownError:
+        return True
+    return False
+
+
+class _KnownError(Exception):
+    """A trial pass has decided what was asked."""
+
+
+def _stop(action: Action) -> None:
+    raise _KnownError
+
+
+class _Answer:
+    """Takes the decisions about one workload down, and ends the pass after them."""
+
+    def __init__(self, about: WorkloadId) -> None:
+        self._about = about
+        self._start: Start | None = None
+        self._reserve: Reserve | None = None
+        self._notices: list[BeginCheckpoint] = []
+
+    def decided(self, action: Action) -> None:
+        """Instead of applying it. The victims' notices follow their beneficiary's reservation."""
+        if self._reserve is not None and isinstance(action, BeginCheckpoint):
+            self._notices.append(action)
+            if len(self._notices) == len(self._reserve.victims):
+                raise _KnownError
+            return
+        if action.workload == self._about and isinstance(action, Reserve):
+            self._reserve = action
+            return
+        if action.workload == self._about and isinstance(action, Start):
+            self._start = action
+        raise _KnownError
+
+    def trial(self) -> Trial:
+        """What was found out."""
+        complete = self._reserve is not None and len(self._notices) == len(self._reserve.victims)
+        return Trial(self._start, self._reserve if complete else None, tuple(self._notices) if complete else ())
+
+
+def promised(spec: WorkloadSpec) -> GpuMillis:
+    """GPU time that a start commits."""
+    return GpuMillis(spec.shape.gpus * spec.min_runtime)
