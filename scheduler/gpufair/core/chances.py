@@ -23,6 +23,7 @@ from gpufair.core.record import Record
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running, sum_up
 from gpufair.core.share import Shares
+from gpufair.core.tree import ROOT
 from gpufair.core.units import AllocationPath, NodeName, PoolName
 from gpufair.core.waiting import Group, Turn
 
@@ -46,7 +47,7 @@ class Chances:
         self._freed: dict[tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None], dict[NodeName, int]] = {}
         self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[Shape, bool] = {}
-        self._bars: dict[AllocationPath, float] = {}
+        self._bars: dict[AllocationPath, tuple[AllocationPath, float, float]] = {}  # by parent
         self._is_ahead: dict[AllocationPath, bool] = {}
         self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
 
@@ -54,6 +55,19 @@ class Chances:
     def debug(self) -> DebugBudget:
         """What may still be started under the debug right."""
         return DebugBudget(self._facts, self.pool)
+
+    @cached_property
+    def _movers(self) -> set[AllocationPath]:
+        """The leaves that are ahead of some leaf with exposed work, or have some themselves."""
+        tree, found = self._facts.tree, set(self.running.exposed)
+        below = [(child, False) for child in tree[ROOT].children]
+        while below:
+            path, ahead = below.pop()
+            ahead = ahead or self._ahead(path)
+            if ahead and not tree[path].children:
+                found.add(path)
+            below += [(child, ahead) for child in tree[path].children]
+        return found
 
     @cached_property
     def shares(self) -> Shares:
@@ -69,6 +83,7 @@ class Chances:
         self._fits.clear()
         self._fits_debug.clear()
         self.__dict__.pop("debug", None)
+        self.__dict__.pop("_movers", None)
         self._freed.clear()
         self._bars.clear()
         self._is_ahead.clear()
@@ -96,26 +111,28 @@ class Chances:
 
     def acts(self, turn: Turn) -> bool:
         """Whether anybody of a turn could start or preempt now."""
-        return self._acts(
-            (shape, leaf, group)
-            for shape, leaves in turn.items()
-            if self.hopeful(shape)
-            for leaf, group in leaves.items()
-        )
+        hopeful = [(shape, leaves) for shape, leaves in turn.items() if self.hopeful(shape)]
+        if any(self._at_will(shape) for shape, _ in hopeful):
+            return True
+        if not self.running.exposed:
+            return False
+        for shape, leaves in hopeful:
+            # Most leaves are behind all whom they could move, whatever they ask for.
+            for leaf in self._movers & leaves.keys():
+                if self._preempts(leaf, shape, leaves[leaf]):
+                    return True
+            if self._debug_shape(shape) and any(self._debugs(leaf, shape, group) for leaf, group in leaves.items()):
+                return True
+        return False
 
     def acts_in(self, leaf: AllocationPath, groups: Iterable[tuple[Shape, Group]]) -> bool:
         """Whether anybody of a leaf could."""
-        return self._acts((shape, leaf, group) for shape, group in groups if group.line and self.hopeful(shape))
-
-    def _acts(self, groups: Iterable[tuple[Shape, AllocationPath, Group]]) -> bool:
-        seen: Shape | None = None
-        for shape, leaf, group in groups:
-            if shape is not seen:
-                seen = shape
-                if self._at_will(shape):
+        for shape, group in groups:
+            if group.line and self.hopeful(shape):
+                if self._at_will(shape) or self._preempts(leaf, shape, group):
                     return True
-            if self._preempts(leaf, shape, group) or self._debugs(leaf, shape, group):
-                return True
+                if self._debug_shape(shape) and self._debugs(leaf, shape, group):
+                    return True
         return False
 
     def _preempts(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
@@ -153,12 +170,14 @@ class Chances:
             known = self._fits[shape] = self.rooms.fits(shape, sum_up(self.running.unallocated))
         return known
 
+    def _debug_shape(self, shape: Shape) -> bool:
+        """Whether somebody could make way for a shape under the debug right."""
+        return bool(self.running.exposed) and shape.gpus <= self.debug.most and self.fits_debug(shape)
+
     def _debugs(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         """Whether the shortest of a group could start under the debug right."""
         gpus = shape.gpus
-        if not self.running.exposed or not is_debug(self._facts.policy, group.claim[0], gpus):
-            return False
-        return self.debug.allows(leaf, gpus) and self.fits_debug(shape)
+        return is_debug(self._facts.policy, group.claim[0], gpus) and self.debug.allows(leaf, gpus)
 
     def fits_debug(self, shape: Shape) -> bool:
         """Whether there would be room for a shape if everybody left who may be moved for it under the debug right."""
@@ -189,17 +208,30 @@ class Chances:
 
     def _bar(self, path: AllocationPath) -> float:
         """The metric at which a tree node outranks a sibling with exposed work; below 0 if there is none."""
-        known = self._bars.get(path)
-        if known is not None:
-            return known
+        parent = self._facts.tree[path].parent
+        if parent is None:
+            return -1
+        known = self._bars.get(parent)
+        if known is None:
+            known = self._bars[parent] = self._most_over_served(parent)
+        top, its, next_to_it = known
+        return next_to_it if path == top else its
+
+    def _most_over_served(self, parent: AllocationPath) -> tuple[AllocationPath, float, float]:
+        """The child with exposed work and the highest metric; its bar, and that of the next one."""
         tree = self._facts.tree
         if self._exposed is None:
             self._exposed = {above for leaf in self.running.exposed for above in tree[leaf].lineage}
-        parent = tree[path].parent
-        siblings = tree[parent].children if parent is not None else ()
-        theirs = max((self.shares.metric(one) for one in siblings if one != path and one in self._exposed), default=-1)
-        bar = self._bars[path] = (1 - self._facts.policy.hysteresis) * theirs
-        return bar
+        top, its, next_to_it = parent, -1.0, -1.0
+        for child in tree[parent].children:
+            if child in self._exposed:
+                metric = self.shares.metric(child)
+                if metric > its:
+                    top, its, next_to_it = child, metric, its
+                elif metric > next_to_it:
+                    next_to_it = metric
+        factor = 1 - self._facts.policy.hysteresis
+        return top, factor * its, factor * next_to_it
 
     def is_harmless(self, record: Record) -> bool:
         """Whether somebody of its leaf with a better claim found nobody to preempt, and nothing was granted since."""

@@ -46,6 +46,11 @@ class DebugBudget:
                 leaf = record.spec.allocation
                 self._used[leaf] = self._used.get(leaf, 0) + record.gpus
 
+    @property
+    def most(self) -> int:
+        """The largest workload that may be started under the right now."""
+        return min(self._left, self._per_leaf)
+
     def allows(self, leaf: AllocationPath, gpus: int) -> bool:
         """Whether a leaf may start so many GPUs more under the right."""
         return gpus <= self._left and gpus <= self._per_leaf - self._used.get(leaf, 0)
