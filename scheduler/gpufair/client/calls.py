@@ -69,6 +69,7 @@ def submit(
     priority: int | None = None,
     resumable: bool | None = None,
     user: str | None = None,
+    expected_s: float | None = None,
     **more: object,
 ) -> Call[Workload]:
     """Ask for a workload. ``None`` leaves a field to the profile or the service's default.
@@ -89,6 +90,7 @@ def submit(
         "priority": priority,
         "resumable": resumable,
         "user": user,
+        "expected_s": expected_s,
         **more,
     }
     body = {key: value for key, value in given.items() if value is not None} | {"launch": dict(launch)}

@@ -64,6 +64,7 @@ class Workload:
     min_runtime_s: float = 0.0
     resumable: bool = True
     priority: int = 0
+    expected_s: float | None = None  # how long it needs its GPUs in all, as its owner said
     submitted_s: float = 0.0
     incarnation: int = 0  # count of its starts on a node
     generation: int = 0  # count of its kernel processes
@@ -198,6 +199,7 @@ class Profile:
     min_runtime_s: float = 0.0
     kind: str = "session"
     priority: int = 0
+    expected_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

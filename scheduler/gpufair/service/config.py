@@ -23,6 +23,7 @@ from gpufair.service.toml_source import TomlSource, TomlSyntaxError
 MAX_CONFIG_BYTES = 1 << 20
 MAX_GPUS = 1024  # of one node; the largest machines sold have 72
 MAX_NODES = 4096
+MAX_CPUS = 4096
 UNTIL_IDLE = "until idle"
 VIRTUAL_GPUS = 2  # of a laptop without NVML
 
@@ -41,19 +42,27 @@ class ServiceOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """A node that the local backend runs an agent for. ``gpus`` None: those that NVML finds."""
+    """A node that the local backend runs an agent for. ``gpus`` None: those that NVML finds.
+
+    ``cpus`` and ``memory`` (bytes) None: what the machine has.
+    """
 
     name: str
     gpus: int | None
     gpu_type: str = ""
     pool: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
+    cpus: int | None = None
+    memory: int | None = None
     fallback_gpus: int = 0  # virtual ones where ``gpus`` is None and NVML finds none
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a kernelspec or ``--profile`` stands for. ``allocation`` "": the user's first open one."""
+    """What a kernelspec or ``--profile`` stands for. ``allocation`` "": the user's first open one.
+
+    ``priority`` None: by what is asked for (``submission.usual_priority``).
+    """
 
     name: str
     display_name: str
@@ -64,7 +73,8 @@ class Profile:
     min_runtime: Millis = Millis(0)
     kind: Kind = Kind.SESSION
     grace: Millis | None = None
-    priority: int = 0
+    priority: int | None = None
+    expected: Millis | None = None  # how long it needs its GPUs in all
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +246,8 @@ def _node(table: Table) -> NodeConfig:
         gpu_type=table.text("gpu_type", ""),
         pool=table.ident("pool", "default"),
         labels=dict(labels),
+        cpus=table.integer("cpus", 1, 0, MAX_CPUS) if table.has("cpus") else None,
+        memory=table.size("memory", 0) if table.has("memory") else None,
     )
     table.finish()
     return node
@@ -261,7 +273,8 @@ def _profile(table: Table, policy: Policy) -> Profile:
         min_runtime=min_runtime,
         kind=Kind(table.choice("kind", Kind.SESSION.value, [kind.value for kind in Kind])),
         grace=table.duration("grace", SECOND, SECOND, HOUR) if table.has("grace") else None,
-        priority=table.integer("priority", 0, -1000, 1000),
+        priority=table.integer("priority", 0, -1000, 1000) if table.has("priority") else None,
+        expected=table.duration("expected", SECOND, SECOND, YEAR) if table.has("expected") else None,
     )
     table.finish()
     return profile

@@ -49,6 +49,7 @@ class Submission(Strict):
     priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None
     resumable: bool | None = None
     user: PlainName | None = None
+    expected_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
     pools: Annotated[list[PlainName], Field(min_length=1, max_length=64)] | None = None
     notebook: Annotated[str, StringConstraints(max_length=4096)] | None = None
     kernel_name: Line | None = None

@@ -8,11 +8,13 @@ from types import MappingProxyType
 from typing import Any
 
 from gpufair.core.errors import GpufairError, InvalidSpec, NotAMember, UnknownAllocation
-from gpufair.core.model import DEFAULT_POOL, Kind, Shape, WorkloadSpec
+from gpufair.core.model import DEFAULT_POOL, Kind, Policy, Shape, WorkloadSpec
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Millis, PoolName
 from gpufair.service.config import Config, Profile
 from gpufair.service.tables import hint
+
+DEBUG_PRIORITY = 10
 
 
 class UnknownProfile(GpufairError):
@@ -43,6 +45,7 @@ class Wanted:
     priority: int | None = None
     resumable: bool | None = None
     pools: tuple[str, ...] | None = None
+    expected_s: float | None = None
 
 
 def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSpec:
@@ -60,23 +63,32 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
     min_runtime = profile.min_runtime
     if wanted.min_runtime_s is not None:
         min_runtime = span_of(wanted.min_runtime_s, "min_runtime_s")
+    shape = Shape(
+        gpus_per_node=gpus,
+        nodes=profile.nodes if wanted.nodes is None else wanted.nodes,
+        gpu_type=profile.gpu_type if wanted.gpu_type is None else wanted.gpu_type,
+    )
+    priority = profile.priority if wanted.priority is None else wanted.priority
     return WorkloadSpec(
         allocation=_allocation(wanted.allocation or profile.allocation, user, tree),
         user=user,
         kind=Kind(wanted.kind) if wanted.kind is not None else profile.kind,
-        shape=Shape(
-            gpus_per_node=gpus,
-            nodes=profile.nodes if wanted.nodes is None else wanted.nodes,
-            gpu_type=profile.gpu_type if wanted.gpu_type is None else wanted.gpu_type,
-        ),
+        shape=shape,
         min_runtime=min_runtime,
         resumable=True if wanted.resumable is None else wanted.resumable,
-        priority=profile.priority if wanted.priority is None else wanted.priority,
+        priority=usual_priority(config.policy, shape, min_runtime) if priority is None else priority,
         pools=tuple(PoolName(pool) for pool in wanted.pools) if wanted.pools else _pools(config, gpus),
         name=wanted.name or "",
         grace=profile.grace,
+        expected=profile.expected if wanted.expected_s is None else span_of(wanted.expected_s, "expected_s"),
         launch=MappingProxyType(dict(wanted.launch)),
     )
+
+
+def usual_priority(policy: Policy, shape: Shape, min_runtime: Millis) -> int:
+    """The priority inside its allocation of a workload that names none: what is small and short comes first."""
+    debug = 0 < min_runtime <= policy.debug_min_runtime and 0 < shape.gpus <= policy.debug_gpus
+    return DEBUG_PRIORITY if debug else 0
 
 
 def span_of(given: float, name: str) -> Millis:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import Millis
 from gpufair.service.durations import format_duration, parse_duration
+from gpufair.service.sizes import parse_size
 from gpufair.service.toml_source import Path, TomlSource
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
@@ -129,6 +130,15 @@ class Table:
                 key,
             )
         return span
+
+    def size(self, key: str, default: int) -> int:
+        """An amount of memory in bytes."""
+        if not self.has(key):
+            return default
+        try:
+            return parse_size(self._data[key])
+        except ValueError as err:
+            self.fail(f"{key} = {shown(self._data[key])}: {err}", key)
 
     def strings(self, key: str) -> tuple[str, ...]:
         """A list of strings; empty if there is none."""

@@ -8,12 +8,13 @@ from typing import Any
 from gpufair.core.brief import brief
 from gpufair.core.estimate import estimate
 from gpufair.core.ledger import Conservation
-from gpufair.core.model import Phase
+from gpufair.core.model import Phase, Policy, Shape
 from gpufair.core.record import NodeView
 from gpufair.core.state import State
 from gpufair.core.units import Instant, WorkloadId
 from gpufair.service.config import Profile
 from gpufair.service.details import Detail, checkpoint_dict
+from gpufair.service.submission import usual_priority
 
 ESTIMATED = 50  # places in the queue
 
@@ -50,6 +51,7 @@ def workload_view(
         "min_runtime_s": spec.min_runtime / 1000,
         "resumable": spec.resumable,
         "priority": spec.priority,
+        "expected_s": seconds(spec.expected),
         "state": it.phase.value,
         "submitted_s": seconds(it.submitted_at),
         "incarnation": it.incarnation,
@@ -177,8 +179,10 @@ def conservation_view(conservation: Conservation) -> dict[str, int]:
     }
 
 
-def profile_view(profile: Profile) -> dict[str, Any]:
+def profile_view(profile: Profile, policy: Policy) -> dict[str, Any]:
     """A profile."""
+    shape = Shape(profile.gpus, profile.nodes, profile.gpu_type)
+    priority = profile.priority
     return {
         "name": profile.name,
         "display_name": profile.display_name,
@@ -188,5 +192,6 @@ def profile_view(profile: Profile) -> dict[str, Any]:
         "allocation": profile.allocation,
         "min_runtime_s": profile.min_runtime / 1000,
         "kind": profile.kind.value,
-        "priority": profile.priority,
+        "priority": usual_priority(policy, shape, profile.min_runtime) if priority is None else priority,
+        "expected_s": seconds(profile.expected),
     }

@@ -40,6 +40,8 @@ name = "alpha"
 gpus = 4
 gpu_type = "a100"
 labels = { rack = "r1" }
+cpus = 32
+memory = "64GiB"
 
 [[node]]
 name = "beta"
@@ -59,6 +61,7 @@ name = "train"
 gpus = 8
 nodes = 2
 kind = "batch"
+expected = "2d"
 """
 
 
@@ -80,9 +83,11 @@ def test_a_full_file_is_read() -> None:
     )
     alpha, beta = config.nodes
     assert (alpha.gpus, alpha.gpu_type, alpha.labels) == (4, "a100", {"rack": "r1"})
-    assert (beta.gpus, beta.pool) == (None, "second")
+    assert (alpha.cpus, alpha.memory) == (32, 64 << 30)
+    assert (beta.gpus, beta.pool, beta.cpus, beta.memory) == (None, "second", None, None)
     debug, train = config.profiles
     assert (debug.min_runtime, debug.grace, debug.priority) == (15 * MINUTE, 5 * SECOND, 10)
+    assert (debug.expected, train.expected, train.priority) == (None, 2 * DAY, None)
     assert (train.kind, train.nodes, train.display_name) == (Kind.BATCH, 2, "train")
 
 
@@ -120,6 +125,10 @@ BAD = [
     ("[[node]]\ngpus = 1", 1, ["has no name"]),
     ("[[node]]\nname = '../x'", 2, ["../x", "letters"]),
     ("[[node]]\nname = 'a'\nlabels = {x = 1}", 3, ["table of strings"]),
+    ("[[node]]\nname = 'a'\nmemory = 64", 3, ["64", "no unit", '"64GiB"']),
+    ("[[node]]\nname = 'a'\nmemory = '64 gigs'", 3, ["64 gigs", "1.5TiB"]),
+    ("[[node]]\nname = 'a'\ncpus = 0.5", 3, ["0.5", "integer"]),
+    ("[[profile]]\nname = 'p'\nexpected = '0s'", 3, ["out of range"]),
     ("[node]\nname = 'a'", 1, ["[[node]]"]),
     ("[[profile]]\nname = 'p'\nmin_runtime = '9h'", 3, ["9h", "8h"]),
     ("[[profile]]\nname = 'p'\nkind = 'sesion'", 3, ["session, batch", "did you mean 'session'"]),

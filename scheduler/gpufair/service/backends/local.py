@@ -23,6 +23,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.units import Millis
 from gpufair.node.files import is_locked, read_json, write_json
 from gpufair.node.gpus import inventory, virtual
+from gpufair.node.machine import cpus, memory_bytes
 from gpufair.paths import private_dir
 from gpufair.service.config import NodeConfig
 from gpufair.service.dispatch import OWN_VARIABLES
@@ -37,6 +38,7 @@ LEAST_ORPHANED_S = 60.0
 _LOG_LIMIT_BYTES = 8 << 20
 _log = logging.getLogger(__name__)
 
+
 class AgentsFailed(GpufairError):
     """The folders of the nodes can't be used."""
 
@@ -48,7 +50,6 @@ def inventories(nodes: Sequence[NodeConfig]) -> dict[str, NodeInventory]:
         AgentsFailed: A node asks for the GPUs of this machine, and there are none.
     """
     real = inventory() if any(node.gpus is None for node in nodes) else ()
-    memory = psutil.virtual_memory().total
     found: dict[str, NodeInventory] = {}
     for node in nodes:
         if node.gpus is None:
@@ -62,7 +63,13 @@ def inventories(nodes: Sequence[NodeConfig]) -> dict[str, NodeInventory]:
         else:
             ids, gpu_type = virtual(node.gpus), node.gpu_type
         found[node.name] = NodeInventory(
-            node.name, ids, gpu_type, node.pool, os.cpu_count() or 1, memory, dict(node.labels)
+            node.name,
+            ids,
+            gpu_type,
+            node.pool,
+            cpus() if node.cpus is None else node.cpus,
+            memory_bytes() if node.memory is None else node.memory,
+            dict(node.labels),
         )
     return found
 

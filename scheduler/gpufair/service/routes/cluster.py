@@ -132,7 +132,8 @@ async def _cordon(request: Request, node: str, *, on: bool) -> Answer:
 @router.get("/profiles")
 async def profiles(request: Request) -> Answer:
     """The named shapes that users start."""
-    return {"profiles": [views.profile_view(profile) for profile in context(request).config.profiles]}
+    config = context(request).config
+    return {"profiles": [views.profile_view(profile, config.policy) for profile in config.profiles]}
 
 
 @router.get("/conservation")

@@ -1,0 +1,70 @@
+"""What a submission becomes: profile, defaults, and what is said about what makes no sense."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpufair.core.errors import InvalidSpec
+from gpufair.core.model import Allocation, Policy, WorkloadSpec
+from gpufair.core.tree import Tree
+from gpufair.core.units import HOUR, MINUTE, AllocationPath, Millis
+from gpufair.service.config import Config, Profile
+from gpufair.service.sizes import format_size, parse_size
+from gpufair.service.submission import Wanted, spec_of
+
+CONFIG = Config(
+    profiles=(
+        Profile("quick", "Quick", gpus=1, min_runtime=Millis(15 * MINUTE)),
+        Profile("long", "Long", gpus=1, min_runtime=HOUR, expected=Millis(5 * HOUR)),
+        Profile("own", "Own", gpus=1, min_runtime=Millis(15 * MINUTE), priority=0),
+    )
+)
+TREE = Tree((Allocation(AllocationPath("a")),))
+
+
+def asked(config: Config = CONFIG, **fields: object) -> WorkloadSpec:
+    """What ada gets."""
+    return spec_of(Wanted({"type": "kernel"}, **fields), "ada", config, TREE)  # type: ignore[arg-type]  # by the test's word
+
+
+def test_what_is_short_and_small_comes_first_in_its_allocation() -> None:
+    """Who debugs waits for minutes otherwise; whoever names a priority has that one."""
+    assert asked(profile="quick").priority == 10
+    assert asked(profile="own").priority == 0
+    assert asked(profile="quick", priority=3).priority == 3
+    assert asked(profile="long").priority == 0
+    assert asked(gpus=8, min_runtime_s=900.0).priority == 10
+    # It is what is asked for that counts, not the profile it began with.
+    assert asked(profile="quick", min_runtime_s=3600.0).priority == 0
+    assert asked(profile="quick", gpus=9).priority == 0
+    assert asked(profile="long", min_runtime_s=60.0).priority == 10
+    assert asked(profile="quick", min_runtime_s=0.0).priority == 0
+    off = replace(CONFIG, policy=Policy(debug_min_runtime=Millis(0)))
+    assert asked(off, profile="quick").priority == 0
+
+
+def test_how_long_it_needs_is_passed_on() -> None:
+    """The preview and the warning for work that cannot resume go by it."""
+    assert asked(profile="long").expected == 5 * HOUR
+    assert asked(profile="long", expected_s=90.5).expected == 90_500
+    assert asked(profile="quick").expected is None
+    with pytest.raises(InvalidSpec, match="expected_s is below a millisecond"):
+        asked(expected_s=0.0001)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64GiB", 64 << 30), ("512 MB", 512 * 10**6), ("1.5tib", 3 << 39), ("0B", 0), ("7kB", 7000)]
+)
+def test_sizes(text: str, size: int) -> None:
+    """Both families of units, exact."""
+    assert parse_size(text) == size
+    assert parse_size(format_size(size)) == size
+
+
+@pytest.mark.parametrize("value", [5, 1.5, "5", "", "GiB", "-1GiB", "5 GBit", "5g", True, None, [], "99999TB", "1e3MB"])
+def test_what_is_no_size_is_refused(value: object) -> None:
+    """A plain number most of all: 64 what?"""
+    with pytest.raises(ValueError, match=r"512MB, 64GiB or 1\.5TiB"):
+        parse_size(value)
