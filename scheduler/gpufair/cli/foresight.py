@@ -1,4 +1,4 @@
-"""Commands that look ahead: `preview`."""
+"""Commands that look ahead: `preview`, `coach`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpufair.cli.options import AsJson, StateDir, client
+from gpufair.cli.options import AsJson, StateDir, client, complete_allocation, complete_profile, seconds_of
 from gpufair.cli.output import Column, emit_json, line, table
-from gpufair.cli.words import NOTHING, clean, localised, moment, span
+from gpufair.cli.words import NOTHING, clean, gpu_time, localised, moment, percent, span
 
 if TYPE_CHECKING:
-    from gpufair.client.insight import ForeseenStep
+    from gpufair.client.insight import Choice, ForeseenStep
+
+_USUAL_S = 3600.0
 
 
 def preview(
@@ -62,3 +64,75 @@ def preview(
 
 def _until(step: ForeseenStep, now: float) -> str:
     return NOTHING if step.until_s is None else moment(step.until_s, now)
+
+
+def coach(
+    profile: Annotated[
+        str | None, typer.Option("--profile", help="What to begin with.", autocompletion=complete_profile)
+    ] = None,
+    allocation: Annotated[
+        str | None, typer.Option("--allocation", help="Who pays.", autocompletion=complete_allocation)
+    ] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=0, help="GPUs on each node; 1 without a profile.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="On how many nodes at once.")] = None,
+    gpu_type: Annotated[str | None, typer.Option("--gpu-type", help="Only GPUs of this type.")] = None,
+    min_runtime: Annotated[
+        str | None, typer.Option("--min-runtime", metavar="DURATION", help="Protection to ask for; 1h without a profile.")
+    ] = None,
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Say what asking for less protection or fewer GPUs would mean for the wait. Nothing is submitted."""
+    span_s = None if min_runtime is None else seconds_of(min_runtime, "--min-runtime")
+    if profile is None:
+        gpus = 1 if gpus is None else gpus
+        span_s = _USUAL_S if span_s is None else span_s
+    with client(state_dir) as service:
+        seen = service.coach(
+            profile=profile, allocation=allocation, gpus=gpus, nodes=nodes, gpu_type=gpu_type, min_runtime_s=span_s
+        )
+    if as_json:
+        emit_json(seen)
+        return
+    now = seen.now_s
+    columns = [
+        Column("GPUS"),
+        Column("PROTECTED"),
+        Column("STARTS"),
+        Column("COMMITS", 1, right=True),
+        Column("OF BUDGET", 2, right=True),
+    ]
+    rows = [
+        (
+            f"{_shape(choice)}{' (asked)' if _same(choice, seen.asked) else ''}",
+            span(choice.min_runtime_s) if choice.min_runtime_s else "unallocated",
+            _starts(choice, now),
+            gpu_time(choice.committed_gpu_s) if choice.committed_gpu_s else NOTHING,
+            percent(choice.of_budget) if choice.of_budget is not None and choice.committed_gpu_s else NOTHING,
+        )
+        for choice in ([] if any(_same(one, seen.asked) for one in seen.choices) else [seen.asked]) + [*seen.choices]
+    ]
+    table(columns, rows, "")
+    line(f"\n{localised(clean(seen.advice, 1000), now)}")
+
+
+def _shape(choice: Choice) -> str:
+    count = str(choice.gpus) if choice.nodes == 1 else f"{choice.nodes} × {choice.gpus}"
+    return f"{count} {choice.gpu_type}".strip()
+
+
+def _same(one: Choice, other: Choice) -> bool:
+    key = ("gpus", "nodes", "gpu_type", "min_runtime_s")
+    return all(getattr(one, name) == getattr(other, name) for name in key)
+
+
+def _starts(choice: Choice, now: float) -> str:
+    if choice.outlook == "now":
+        return "now"
+    if choice.outlook == "refused":
+        return "never: refused"
+    if choice.at_s is None:
+        return "not known"
+    about = {"estimated": "about ", "start by": "by "}.get(choice.outlook, "by ")
+    room = ", others leave for it" if choice.outlook == "makes room" else ""
+    return f"{about}{moment(choice.at_s, now)}{room}"

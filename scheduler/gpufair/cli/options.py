@@ -68,6 +68,18 @@ def complete_node(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     return [(n.name, f"{n.state}, {n.gpus} GPUs") for n in nodes if n.name.startswith(incomplete)]
 
 
+def complete_profile(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Names of profiles."""
+    profiles = _ask(ctx, lambda service: service.profiles())
+    return [(p.name, p.display_name) for p in profiles if p.name.startswith(incomplete)]
+
+
+def complete_allocation(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Paths of the leaves of the budget tree."""
+    leaves = [a for a in _ask(ctx, lambda service: service.budgets().allocations) if a.leaf]
+    return [(a.path, f"{a.entitlement * 100:.1f} %") for a in leaves if a.path.startswith(incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StateDir = Annotated[
     Path | None,

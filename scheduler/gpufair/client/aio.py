@@ -15,7 +15,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
-from gpufair.client.insight import Preview
+from gpufair.client.insight import Coaching, Preview
 from gpufair.client.types import (
     Budgets,
     CheckpointView,
@@ -222,6 +222,10 @@ class AsyncClient:
     async def preview(self, hours: float = 8.0) -> Preview:
         """See ``calls.preview``."""
         return await self.send(calls.preview(hours))
+
+    async def coach(self, **wish: object) -> Coaching:
+        """See ``calls.coach``."""
+        return await self.send(calls.coach(**wish))
 
     async def conservation(self) -> dict[str, Any]:
         """See ``calls.conservation``."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from gpufair.client.errors import BadAnswer
-from gpufair.client.insight import Preview
+from gpufair.client.insight import Coaching, Preview
 from gpufair.client.types import (
     Budgets,
     CheckpointView,
@@ -187,6 +187,12 @@ def profiles() -> Call[tuple[Profile, ...]]:
 def preview(hours: float = 8.0) -> Call[Preview]:
     """Who runs next and who is preempted when, if nothing new arrives."""
     return Call("GET", f"{API}/preview", lambda data: read(Preview, data), {"hours": f"{hours:g}"})
+
+
+def coach(**wish: object) -> Call[Coaching]:
+    """What a submission would mean for the wait. Fields are those of ``submit``; ``min_runtimes_s``: which to compare."""
+    body = {key: value for key, value in wish.items() if value is not None}
+    return Call("POST", f"{API}/coach", lambda data: read(Coaching, data), json=body)
 
 
 def conservation() -> Call[dict[str, Any]]:

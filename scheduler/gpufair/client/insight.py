@@ -39,3 +39,33 @@ class Preview:
     cut: str = ""
     steps: tuple[ForeseenStep, ...] = ()
     starts: tuple[ForeseenStart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to ask, and what would come of it.
+
+    ``outlook``: "now", "makes room", "start by" (binding), "estimated", "unknown" or "refused"; ``at_s``: when, or None.
+    """
+
+    outlook: str
+    gpus: int = 0  # per node
+    nodes: int = 1
+    gpu_type: str = ""
+    min_runtime_s: float = 0.0
+    at_s: float | None = None
+    right: str | None = None
+    committed_gpu_s: float = 0.0
+    of_budget: float | None = None
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Coaching:
+    """A wish as it is, other ways to ask, and one sentence of advice."""
+
+    asked: Choice
+    choices: tuple[Choice, ...] = ()
+    advice: str = ""
+    allocation: str = ""
+    now_s: float = 0.0

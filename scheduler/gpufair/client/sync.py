@@ -15,7 +15,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
-from gpufair.client.insight import Preview
+from gpufair.client.insight import Coaching, Preview
 from gpufair.client.types import (
     Budgets,
     CheckpointView,
@@ -214,6 +214,10 @@ class Client:
     def preview(self, hours: float = 8.0) -> Preview:
         """See ``calls.preview``."""
         return self.send(calls.preview(hours))
+
+    def coach(self, **wish: object) -> Coaching:
+        """See ``calls.coach``."""
+        return self.send(calls.coach(**wish))
 
     def conservation(self) -> dict[str, Any]:
         """See ``calls.conservation``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpufair.core.coach import Choice, Coaching
 from gpufair.core.preview import Preview, Step
 from gpufair.service.views import seconds
 
@@ -32,4 +33,28 @@ def _step(it: Step) -> dict[str, Any]:
         "reason": it.reason.value if it.reason is not None else None,
         "beneficiary": it.beneficiary,
         "until_s": seconds(it.until),
+    }
+
+
+def coaching_view(it: Coaching) -> dict[str, Any]:
+    """A wish and other ways to ask."""
+    return {
+        "asked": _choice(it.asked),
+        "choices": [_choice(choice) for choice in it.choices],
+        "advice": it.advice,
+    }
+
+
+def _choice(it: Choice) -> dict[str, Any]:
+    return {
+        "gpus": it.shape.gpus_per_node,
+        "nodes": it.shape.nodes,
+        "gpu_type": it.shape.gpu_type,
+        "min_runtime_s": it.min_runtime / 1000,
+        "outlook": it.outlook.value,
+        "at_s": seconds(it.at),
+        "right": it.right.value if it.right is not None else None,
+        "committed_gpu_s": it.committed / 1000,
+        "of_budget": it.of_budget,
+        "sentence": it.sentence,
     }

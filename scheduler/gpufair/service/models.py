@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from gpufair.service.submission import Wanted
+
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"
 
@@ -33,11 +35,9 @@ class Launch(Strict):
     notebook: Annotated[str, StringConstraints(max_length=4096)] = ""
 
 
-class Submission(Strict):
-    """``POST /workloads``."""
+class Wish(Strict):
+    """What is asked for, without how to run it. Whatever is left out is the profile's, or the default."""
 
-    launch: Launch
-    id: WorkloadName | None = None
     profile: Line | None = None
     allocation: Line | None = None
     gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
@@ -51,8 +51,27 @@ class Submission(Strict):
     user: PlainName | None = None
     expected_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
     pools: Annotated[list[PlainName], Field(min_length=1, max_length=64)] | None = None
+
+    def wanted(self, launch: dict[str, Any]) -> Wanted:
+        """For ``submission.spec_of``."""
+        names = set(Wanted.__dataclass_fields__) - {"launch", "pools"}
+        pools = tuple(self.pools) if self.pools else None
+        return Wanted(launch=launch, pools=pools, **self.model_dump(include=names))
+
+
+class Submission(Wish):
+    """``POST /workloads``."""
+
+    launch: Launch
+    id: WorkloadName | None = None
     notebook: Annotated[str, StringConstraints(max_length=4096)] | None = None
     kernel_name: Line | None = None
+
+
+class Question(Wish):
+    """``POST /coach``: a wish, and which protections to compare; None: the usual ones."""
+
+    min_runtimes_s: Annotated[list[Seconds], Field(min_length=1, max_length=16)] | None = None
 
 
 class Resume(Strict):

@@ -145,6 +145,36 @@ def test_preview(gpufair: Gpufair, fake: FakeService) -> None:
     assert gpufair("preview", "--hours", "1000").code == 2
 
 
+def test_coach(gpufair: Gpufair, fake: FakeService) -> None:
+    """A row for each way to ask, and what to do about it."""
+    asked = {"gpus": 4, "nodes": 2, "min_runtime_s": 28800, "outlook": "start by", "at_s": NOW + 7200,
+             "committed_gpu_s": 8 * 28800, "of_budget": 0.04, "sentence": "long"}  # fmt: skip
+    choices = [
+        {"gpus": 1, "min_runtime_s": 0, "outlook": "now"},
+        {"gpus": 1, "min_runtime_s": 900, "outlook": "makes room", "at_s": NOW + 20, "right": "debug", "committed_gpu_s": 900, "of_budget": 0.001},
+        {"gpus": 8, "min_runtime_s": 900, "outlook": "estimated", "at_s": NOW + 60},
+        {"gpus": 9, "min_runtime_s": 900, "outlook": "unknown"},
+        {"gpus": 64, "min_runtime_s": 900, "outlook": "refused"},
+    ]  # fmt: skip
+    body = {"asked": asked, "choices": choices, "advice": "1 GPU starts at once.", "allocation": "a", "now_s": NOW}
+    fake.routes["POST /api/v1/coach"] = Reply(body=body)
+    seen = gpufair("coach", "--profile", "big", "--gpus", "4", "--nodes", "2", "--min-runtime", "8h").out.splitlines()
+    sent = fake.calls("POST /api/v1/coach")[0].json
+    assert sent == {"profile": "big", "gpus": 4, "nodes": 2, "min_runtime_s": 28800.0}
+    for row, texts in zip(seen[1:7], [
+        ("2 × 4 (asked)", "8 h", "by ", "(in 2 h)", "64.0 GPU-h", "4.0 %"),
+        ("unallocated", "now"), ("15 min", "by ", "(in 20 s), others leave for it"), ("about ", "(in 1 min)"),
+        ("not known",), ("never: refused",),
+    ], strict=True):  # fmt: skip
+        for text in texts:
+            assert text in row
+    assert seen[-1] == "1 GPU starts at once."
+    gpufair("coach")
+    assert fake.calls("POST /api/v1/coach")[1].json == {"gpus": 1, "min_runtime_s": 3600.0}
+    assert gpufair("coach", "--json").json["asked"]["of_budget"] == 0.04
+    assert "--min-runtime" in gpufair("coach", "--min-runtime", "4").err
+
+
 def test_kernels(gpufair: Gpufair, fake: FakeService) -> None:
     """Profiles, with what they cost."""
     profiles = [
@@ -227,6 +257,7 @@ def test_nothing_is_there(gpufair: Gpufair, fake: FakeService) -> None:
         ["budgets", "show"],
         ["kernels", "list"],
         ["preview"],
+        ["coach"],
     ],
 )
 def test_no_service_is_exit_3_with_a_next_step(tmp_path: Path, args: list[str]) -> None:
@@ -336,4 +367,8 @@ def test_completion_asks_the_live_service(gpufair: Gpufair, fake: FakeService) -
     assert complete("gpufair why 3f2a").split() == [TRAIN]
     assert complete("gpufair sessions park swe").split() == ["sweep"]
     assert complete("gpufair nodes cordon no").split() == ["node-a"]
+    fake.routes["GET /api/v1/profiles"] = Reply(body={"profiles": [{"name": "big"}, {"name": "small"}]})
+    fake.routes["GET /api/v1/budgets"] = Reply(body={"allocations": [{"path": "a", "leaf": False}, {"path": "a/b"}]})
+    assert complete("gpufair coach --profile b").split() == ["big"]
+    assert complete("gpufair coach --allocation a").split() == ["a/b"]
     assert complete("gpufair why 3f2a", GPUFAIR_URL="http://127.0.0.1:9").split() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpufair.client.insight import Preview
+from gpufair.client.insight import Coaching, Preview
 from gpufair.client.types import Workload, read
 from tests.unit.service.rig import LAUNCH, START, bearer, service_at
 
@@ -53,3 +53,28 @@ async def test_a_slice_is_asked_for_by_its_owner(tmp_path: Path) -> None:
         assert (answered.state, answered.min_runtime_s) == ("queued", 3600.0)
         record = await it.runtime.read(lambda state: state.facts.records[answered.id])  # type: ignore[index]
         assert (record.min_runtime, record.slice) == (900_000, 900_000)
+
+
+async def test_the_coach_says_what_would_start_now_and_it_does(tmp_path: Path) -> None:
+    """Whoever follows the advice starts at once; asking leaves no trace; only for oneself."""
+    async with service_at(tmp_path) as (it, client):
+        await client.post(f"{API}/workloads", json=wanted("old", gpus=1))
+        before = (await client.get(f"{API}/timeline")).json()
+        body = {"gpus": 2, "min_runtime_s": 3600, "allocation": "b", "user": "bo", "min_runtimes_s": [900.0, 3600.0]}
+        answer = await client.post(f"{API}/coach", json=body)
+        seen = read(Coaching, answer.json())
+        assert seen.asked.outlook in ("estimated", "unknown", "start by")
+        assert {(one.gpus, one.min_runtime_s) for one in seen.choices} == {(2, 900), (2, 3600), (1, 900), (1, 3600)}
+        now = [one for one in seen.choices if one.outlook == "now"]
+        assert {one.gpus for one in now} == {1}
+        assert now[0].committed_gpu_s == now[0].min_runtime_s
+        assert (await client.get(f"{API}/timeline")).json() == before
+        taken = wanted("try", gpus=1, min_runtime_s=now[0].min_runtime_s, user="bo", allocation="b")
+        assert (await client.post(f"{API}/workloads", json=taken)).json()["state"] == "starting"
+        ada = bearer(it.secrets.user_token("ada"))
+        assert (await client.post(f"{API}/coach", json=body, headers=ada)).status_code == 403
+        many = body | {"min_runtimes_s": [60.0] * 17}
+        for bad in (many, body | {"launch": LAUNCH}, body | {"min_runtimes_s": []}, body | {"gpus": -1}):
+            assert (await client.post(f"{API}/coach", json=bad)).status_code == 422
+        refused = read(Coaching, (await client.post(f"{API}/coach", json=body | {"gpus": 64})).json())
+        assert refused.asked.outlook == "refused"

@@ -23,7 +23,7 @@ from gpufair.service.explained import explanation_view
 from gpufair.service.models import ID_PATTERN, Nothing, PlainName, Resume, Submission
 from gpufair.service.outputs import outputs_of, present
 from gpufair.service.problems import BadRequest, Forbidden
-from gpufair.service.submission import Wanted, span_of, spec_of
+from gpufair.service.submission import span_of, spec_of
 from gpufair.service.turn import Turn
 from gpufair.service.views import masked
 
@@ -42,11 +42,7 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
     for key in ("notebook", "kernel_name"):
         if (value := getattr(body, key)) is not None:
             launch[key] = value
-    wanted = Wanted(
-        launch=launch,
-        pools=tuple(body.pools) if body.pools else None,
-        **body.model_dump(include=set(Wanted.__dataclass_fields__) - {"launch", "pools"}),
-    )
+    wanted = body.wanted(launch)
 
     def step(turn: Turn) -> bool:
         try:
