@@ -86,6 +86,8 @@ class Report:
       ``progress``           {"step": "restoring"|"checkpointing", "fraction": float}
       ``activity``           {"busy": bool}
       ``kernel_died``        {"generation": int, "code": int}; GPUs stay held, ``restart`` is awaited for 60 s
+      ``utilization``        {"span_s": float, "gpus": [[device, fraction]]} means over the last minute; what is not
+                             known (virtual GPUs) is left out
       ``checkpointed``       {"id", "sequence", "at_s", "size_bytes", "duration_s", "lost": [[name, reason]]}
       ``checkpoint_failed``  {"reason"}
       ``restored``           {"id", "lost": [[name, reason]]} answer to ``restore``

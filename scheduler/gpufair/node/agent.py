@@ -27,6 +27,7 @@ from gpufair.node.gpus import allot
 from gpufair.node.outbox import Outbox
 from gpufair.node.service_calls import Refused, ServiceCalls
 from gpufair.node.supervised import Supervised, prune_finished
+from gpufair.node.usage import measure
 from gpufair.paths import private_dir
 from gpufair.wire import (
     API_VERSION,
@@ -111,8 +112,9 @@ class Agent:
                 found.follow()
         talking = asyncio.create_task(self._talk(), name="talk")
         lingering = asyncio.create_task(self._linger(), name="linger")
+        measuring = asyncio.create_task(measure(self._in_use, self._measured), name="measure")
         done, _ = await asyncio.wait({talking, lingering}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (talking, lingering):
+        for task in (talking, lingering, measuring):
             task.cancel()
         for task in done:
             task.result()
@@ -140,6 +142,13 @@ class Agent:
                 await asyncio.wait(tasks, timeout=self._config.grace_s + 30.0)
             if self._alone_for(limit):
                 return
+
+    def _in_use(self) -> dict[tuple[str, int], tuple[str, ...]]:
+        return {key: item.devices for key, item in self._live.items() if not item.finished}
+
+    def _measured(self, key: tuple[str, int], body: dict[str, Any]) -> None:
+        if self._alone_since is None:  # a measure of the past is of no use to a service that comes back
+            self._outbox.add(*key, "utilization", body, time.time())
 
     def _alone_for(self, span_s: float) -> bool:
         return self._alone_since is not None and time.monotonic() - self._alone_since >= span_s

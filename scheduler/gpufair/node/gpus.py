@@ -112,6 +112,24 @@ def holders(gpu_ids: Sequence[str], pids: Iterable[int]) -> list[tuple[str, int]
         return held
 
 
+def utilization(gpu_ids: Iterable[str]) -> dict[str, float]:
+    """How busy each of these GPUs is, from 0 to 1: the part of NVML's last sample period (at most a second) in which a
+    kernel ran on it. Those about which nothing can be known, virtual ones among them, are left out.
+    """
+    real = [gpu_id for gpu_id in gpu_ids if not is_virtual(gpu_id)]
+    if not real:
+        return {}
+    found: dict[str, float] = {}
+    with _nvml() as nvml:
+        for gpu_id in real if nvml is not None else ():
+            try:
+                rates = nvml.nvmlDeviceGetUtilizationRates(nvml.nvmlDeviceGetHandleByUUID(gpu_id))
+            except nvml.NVMLError:
+                continue  # not every GPU can be asked this
+            found[gpu_id] = min(max(float(rates.gpu), 0.0), 100.0) / 100
+    return found
+
+
 def await_release(
     gpu_ids: Sequence[str], pids: Iterable[int], *, timeout_s: float = 10.0, pause_s: float = 0.05
 ) -> list[tuple[str, int]]:

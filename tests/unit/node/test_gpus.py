@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpufair.node.gpus import Gpu, allot, await_release, holders, inventory, virtual, visible_devices
+from gpufair.node.gpus import Gpu, allot, await_release, holders, inventory, utilization, virtual, visible_devices
 
 
 class NvmlError(Exception):
@@ -22,6 +22,12 @@ class FakeNvml:
         self.open = 0
         self.broken = False
         self.asked = 0
+        self.rates: dict[str, int | None] = {}
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:  # noqa: N802
+        if self.rates.get(handle) is None:
+            raise NvmlError("not supported")
+        return SimpleNamespace(gpu=self.rates[handle], memory=1)
 
     def nvmlInit(self) -> None:  # noqa: N802
         if self.broken:
@@ -109,3 +115,12 @@ def test_what_stays_held_is_named_when_the_time_is_over(nvml):
     nvml.running["GPU-b"] = [7]
     nvml.asked = 10
     assert await_release(["GPU-b"], [7], timeout_s=0.02, pause_s=0.001) == [("GPU-b", 7)]
+
+
+def test_utilization_is_a_fraction_and_unknown_is_left_out(nvml):
+    """A GPU that cannot be asked is not an idle one."""
+    nvml.rates = {"GPU-a": 75, "GPU-b": None}
+    assert utilization(["GPU-a", "GPU-b", "GPU-fell-off", "virtual-0"]) == {"GPU-a": 0.75}
+    assert utilization(["virtual-0"]) == {}
+    nvml.broken = True
+    assert utilization(["GPU-a"]) == {}
