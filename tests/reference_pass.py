@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations
 from math import inf
 
 from gpufair.core import words
@@ -18,10 +19,11 @@ from gpufair.core.commit import commit
 from gpufair.core.events import Event, TimePassed
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.ledger import PoolLedger
-from gpufair.core.model import Held, Lease, Phase, PreemptReason
-from gpufair.core.placement import place
-from gpufair.core.preemption import BAND, Candidate, Cost, Plan, loss, plan
-from gpufair.core.record import Record
+from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
+from gpufair.core.placement import admits
+from gpufair.core.plan import plan, validate
+from gpufair.core.preemption import BAND, Candidate, Cost, loss
+from gpufair.core.record import NodeRecord, Record
 from gpufair.core.recording import record_event
 from gpufair.core.settle import overdue, settle
 from gpufair.core.share import Shares
@@ -50,7 +52,6 @@ class PoolPass:
 
     def __init__(self, facts: Facts, pool: PoolName) -> None:
         self.pool = pool
-        self.nodes = facts.by_pool.get(pool, [])
         self.shares = shares_of(facts, pool)
         self.exposed = Exposed(facts, pool)
         self.coming = coming(facts, pool)
@@ -110,10 +111,15 @@ class Pass:
     def _void(self, record: Record) -> bool:
         reservation = record.reservation
         assert reservation is not None
-        for lease in reservation.leases:
-            node = self.facts.nodes[lease.node]
-            # A node that came back smaller cannot keep what it promised.
-            if not node.open or node.room < 0:
+        shape = record.spec.shape
+        nodes = [self.facts.nodes[lease.node] for lease in reservation.leases]
+        if shape.block and len({node.node.labels.get(shape.block) for node in nodes}) > 1:
+            return True
+        for node in nodes:
+            # A node that came back smaller, or as another one, cannot keep what it promised.
+            if not admits(node, shape) or node.node.pool != reservation.pool:
+                return True
+            if any(left < 0 for left in free_on(self.facts, node)):
                 return True
         # A victim that does not even stop in time must not block the beneficiary: it may choose others.
         victims = (self.facts.records[victim] for victim in reservation.pending)
@@ -144,7 +150,7 @@ class Pass:
         for ticket in tuple(self.facts.waiting.plain):
             record = self.facts.records[ticket.workload]
             for pool in record.spec.pools:
-                leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape)
+                leases = place(self.facts, pool, record.spec.shape)
                 if leases is not None:
                     self._start(
                         record, pool, leases, f"it needs no GPUs, and {words.places(leases)} had the fewest workloads"
@@ -155,16 +161,15 @@ class Pass:
         for record in _reserved(self.facts):
             reservation = record.reservation
             assert reservation is not None
-            nodes = self.facts.nodes
-            mine = {lease.node: self.facts.claim(nodes[lease.node], record.id) for lease in reservation.leases}
-            if all(mine[lease.node] == lease.gpus for lease in reservation.leases):
+            mine = {lease.node: kept_on(self.facts, lease.node, record) for lease in reservation.leases}
+            if all(mine[lease.node] == asked_of(record) for lease in reservation.leases):
                 went = words.names(self.facts.records[victim].label for victim in reservation.victims)
                 why = f"the GPUs kept for it on {words.places(reservation.leases)} are free ({went} left)"
                 self._start(record, reservation.pool, reservation.leases, why)
                 continue
             # Its victims still leave, but enough has become free elsewhere.
             for pool in record.spec.pools:
-                leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape, mine)
+                leases = place(self.facts, pool, record.spec.shape, mine)
                 if leases is not None:
                     self._start(
                         record, pool, leases, f"GPUs on {words.places(leases)} became free before its victims had left"
@@ -209,7 +214,7 @@ class Pass:
         return self._pools[pool]
 
     def _start_on_room(self, record: Record, here: PoolPass) -> bool:
-        leases = place(here.nodes, record.spec.shape)
+        leases = place(self.facts, here.pool, record.spec.shape)
         if leases is None:
             return False
         leaf = record.spec.allocation
@@ -222,13 +227,15 @@ class Pass:
 
     def _waits_for_release(self, record: Record, here: PoolPass) -> bool:
         """Whether GPUs that are being released anyway will do: then nobody else need be moved for it."""
-        leases = place(here.nodes, record.spec.shape, here.coming) if here.coming else None
+        leases = place(self.facts, here.pool, record.spec.shape, here.coming) if here.coming else None
         if leases is None:
             return False
         for lease in leases:
-            taken = max(0, lease.gpus - max(0, self.facts.nodes[lease.node].room))
-            if taken:
-                here.coming[lease.node] -= taken
+            free = free_on(self.facts, self.facts.nodes[lease.node])
+            taken = [max(0, want - max(0, has)) for want, has in zip(asked_of(record), free, strict=True)]
+            if any(taken):
+                before = here.coming.get(lease.node, NOTHING)
+                here.coming[lease.node] = three(has - part for has, part in zip(before, taken, strict=True))
         return True
 
     def _preempt(self, record: Record, here: PoolPass) -> bool:
@@ -244,7 +251,7 @@ class Pass:
         if found is None:
             return False
         reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
-        self._validate(found, record)
+        validate(self.facts, found, record)
         victims = tuple(victim.record.id for victim in found.victims)
         leaving = words.names(victim.record.label for victim in found.victims)
         why = f"{leaving} must leave {words.places(found.leases)} for it: {reasons[0][1]}"
@@ -254,17 +261,6 @@ class Pass:
             self._notify(victim.record, victim.reason, record.id, reason)
         here.shares.grant(leaf, record.commitment, record.spec.user)
         return True
-
-    def _validate(self, found: Plan, record: Record) -> None:
-        """Try the plan on a copy of the rooms: with the victims gone the beneficiary must fit where it is to start."""
-        room = {lease.node: self.facts.nodes[lease.node].room for lease in found.leases}
-        for victim in found.victims:
-            for name, gpus in victim.gpus.items():
-                if name in room:
-                    room[name] += gpus
-        fits = all(room[lease.node] >= lease.gpus for lease in found.leases)
-        assert fits, f"{record.id} would not fit after the eviction that was planned for it"
-        assert found.victims, f"{record.id} fits without any eviction"
 
     def _why_victim(self, record: Record, victim: Candidate, here: PoolPass) -> str:
         mine, theirs = record.spec.allocation, victim.record.spec.allocation
@@ -453,7 +449,7 @@ def debug_candidates(facts: Facts, here: PoolPass, record: Record) -> list[Candi
         for other in facts.records.values()
         if other.debug and here.pool == (other.held or other.reservation or here).pool
     ]
-    capacity = sum(node.node.gpus for node in here.nodes if not node.lost)
+    capacity = sum(node.node.gpus for node in facts.by_pool.get(here.pool, ()) if not node.lost)
     bound = min(policy.debug_most * capacity, max(policy.debug_gpus, policy.debug_share * capacity))
     if record.gpus + sum(other.gpus for other in under) > bound:
         return []
@@ -557,24 +553,115 @@ def staying(facts: Facts, pool: PoolName) -> Iterator[Record]:
             yield record
 
 
-def coming(facts: Facts, pool: PoolName) -> dict[NodeName, int]:
-    """GPUs per open node that are being released and that no reservation waits for.
+Three = tuple[int, int, int]  # GPUs, CPUs, bytes of memory
+NOTHING: Three = (0, 0, 0)
+NOT_COUNTED = 10**30
+
+
+def three(parts: Iterable[int]) -> Three:
+    """GPUs, CPUs and memory from three numbers."""
+    gpus, cpus, memory = parts
+    return gpus, cpus, memory
+
+
+def asked_of(record: Record) -> Three:
+    """What a workload takes of each of its nodes."""
+    shape = record.spec.shape
+    return shape.gpus_per_node, shape.cpus_per_node, shape.memory_per_node
+
+
+def owned_by(node: NodeRecord) -> Three:
+    """All that a node has."""
+    cpus, memory = node.node.cpus, node.node.memory
+    return node.node.gpus, NOT_COUNTED if cpus is None else cpus, NOT_COUNTED if memory is None else memory
+
+
+def counts(node: NodeRecord, amount: Three) -> Three:
+    """An amount without what the node does not count."""
+    return three(0 if has == NOT_COUNTED else part for has, part in zip(owned_by(node), amount, strict=True))
+
+
+def kept_on(facts: Facts, name: NodeName, owner: Record) -> Three:
+    """What is free already of what is reserved for a workload on one node."""
+    assert owner.reservation is not None
+    node, here = facts.nodes[name], list(asked_of(owner))
+    for victim in owner.reservation.pending:
+        if victim in node.holders:
+            here = [has - part for has, part in zip(here, counts(node, asked_of(facts.records[victim])), strict=True)]
+    return three(max(0, has) for has in here)
+
+
+def free_on(facts: Facts, node: NodeRecord) -> Three:
+    """What is neither held nor kept on an open node."""
+    taken = [asked_of(facts.records[holder]) for holder in node.holders]
+    taken += [kept_on(facts, node.node.name, facts.records[owner]) for owner in node.claims]
+    return three(has - sum(part[index] for part in taken) for index, has in enumerate(owned_by(node)))
+
+
+def place(
+    facts: Facts, pool: PoolName, shape: Shape, extra: dict[NodeName, Three] | None = None
+) -> tuple[Lease, ...] | None:
+    """The best of all sets of nodes on which a shape has room, with ``extra`` there as well: every set is looked at."""
+    wanted = (shape.gpus_per_node, shape.cpus_per_node, shape.memory_per_node)
+    rooms: dict[NodeName, int] = {}
+    for node in facts.by_pool.get(pool, ()):
+        more = (extra or {}).get(node.node.name, NOTHING)
+        free = three(has + part for has, part in zip(free_on(facts, node), more, strict=True))
+        if admits(node, shape) and all(has >= want for has, want in zip(free, wanted, strict=True) if want):
+            rooms[node.node.name] = free[0]
+    sets = [names for names in combinations(sorted(rooms), shape.nodes) if _one_value(facts, names, shape.block)]
+    best = min(sets, key=lambda names: _looseness(facts, rooms, names, shape), default=None)
+    return tuple(Lease(name, shape.gpus_per_node) for name in best) if best is not None else None
+
+
+def _one_value(facts: Facts, names: tuple[NodeName, ...], label: str) -> bool:
+    """Whether nodes lie in one block of a label."""
+    values = {facts.nodes[name].node.labels.get(label) for name in names}
+    return not label or (len(values) == 1 and None not in values)
+
+
+def _looseness(
+    facts: Facts, rooms: dict[NodeName, int], names: tuple[NodeName, ...], shape: Shape
+) -> tuple[object, ...]:
+    """The smaller, the better a set of nodes suits: in a block of an early label, which is tight; then itself tight."""
+    labels = (*facts.policy.blocks, "") if shape.nodes > 1 else ("",)
+    rank = next(rank for rank, label in enumerate(labels) if _one_value(facts, names, label))
+    shared = [label for label in (shape.block, labels[rank]) if label]
+    mine = [facts.nodes[names[0]].node.labels[label] for label in shared]
+    inside = [name for name in rooms if [facts.nodes[name].node.labels.get(label) for label in shared] == mine]
+    return rank, sum(rooms[name] for name in inside), mine, sorted(_tightness(facts, rooms, name, shape) for name in names)
+
+
+def _tightness(facts: Facts, rooms: dict[NodeName, int], name: NodeName, shape: Shape) -> tuple[int, int, NodeName]:
+    node = facts.nodes[name]
+    if shape.gpus_per_node:
+        return rooms[name], 0, name
+    return int(node.node.gpus > 0), len(node.holders), name
+
+
+def coming(facts: Facts, pool: PoolName) -> dict[NodeName, Three]:
+    """What of each open node is being released and no reservation waits for.
 
     A workload that overstays its deadline is not counted on: whoever waits may then move somebody else.
     """
-    surplus: dict[NodeName, int] = {}
+    surplus: dict[NodeName, Three] = {}
     for record in facts.holding.values():
         if record.phase not in LEAVING or record.held is None or record.held.pool != pool:
             continue
         if record.deadline is None or record.deadline <= facts.now:
             continue
         for lease in record.held.leases:
-            if lease.gpus and facts.nodes[lease.node].open:
-                surplus[lease.node] = surplus.get(lease.node, 0) + lease.gpus
-    for name in surplus:
-        node = facts.nodes[name]
-        surplus[name] -= sum(gpus - facts.claim(node, owner) for owner, gpus in node.claims.items())
-    return {name: surplus[name] for name in sorted(surplus) if surplus[name] > 0}
+            if facts.nodes[lease.node].open:
+                before = surplus.get(lease.node, NOTHING)
+                surplus[lease.node] = three(has + part for has, part in zip(before, asked_of(record), strict=True))
+    found: dict[NodeName, Three] = {}
+    for name, released in sorted(surplus.items()):
+        amount = released
+        for owner in map(facts.records.__getitem__, facts.nodes[name].claims):
+            awaited = [want - has for want, has in zip(asked_of(owner), kept_on(facts, name, owner), strict=True)]
+            amount = three(has - part for has, part in zip(amount, awaited, strict=True))
+        found[name] = three(max(0, part) for part in amount)
+    return {name: amount for name, amount in found.items() if any(amount)}
 
 
 def occupancies(ledger: PoolLedger, tree: Tree, now: Instant, window: Millis) -> dict[AllocationPath, GpuMillis]:

@@ -13,7 +13,7 @@ from gpufair.core.model import Allocation, Kind, Node, Outcome, Phase, Policy
 from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
 from tests.world import CAUSE, DEFAULT, SMALL, Delays, World
 
-OTHER = PoolName("other")
+OTHER, THIRD = PoolName("other"), PoolName("third")
 
 TREES: tuple[tuple[tuple[str, str], ...], ...] = (
     (("a", "1"),),
@@ -31,6 +31,7 @@ CLUSTERS: tuple[tuple[tuple[int, str, PoolName], ...], ...] = (
     ((2, "t", DEFAULT), (2, "s", DEFAULT), (0, "", DEFAULT)),
     ((2, "", DEFAULT), (2, "", DEFAULT), (2, "", OTHER)),
     ((8, "", DEFAULT), (8, "", DEFAULT), (8, "", DEFAULT)),
+    ((2, "", DEFAULT), (2, "", OTHER), (1, "", OTHER), (2, "", THIRD)),
 )
 
 
@@ -46,6 +47,48 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Outfit:
+    """What the nodes of a cluster have beside GPUs. Nodes without a value of a label lie in no block."""
+
+    racks: tuple[str, ...] = ("",)  # of the nodes in turn, "" = none
+    links: tuple[str, ...] = ("",)
+    cpus: tuple[int | None, ...] = (None,)
+    memory: tuple[int | None, ...] = (None,)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing to ask for."""
+        return self == Outfit()
+
+    def of(self, index: int) -> tuple[dict[str, str], int | None, int | None]:
+        """Labels, CPUs and memory of the n-th node."""
+        labels = {"rack": self.racks[index % len(self.racks)], "nvlink": self.links[index % len(self.links)]}
+        present = {label: value for label, value in labels.items() if value}
+        return present, self.cpus[index % len(self.cpus)], self.memory[index % len(self.memory)]
+
+
+OUTFITS = (
+    Outfit(),
+    Outfit(racks=("r1", "r1", "r2"), cpus=(4,), memory=(8,)),
+    Outfit(racks=("r1", "r2"), links=("x", "y", "y", ""), cpus=(None, 6), memory=(None, 6, 3)),
+)
+# What a workload may ask for beside GPUs, by what the numbers of its command choose.
+DEMANDS: tuple[dict[str, object], ...] = (
+    {},
+    {},
+    {},
+    {"cpus_per_node": 1},
+    {"cpus_per_node": 3, "memory_per_node": 2},
+    {"memory_per_node": 5},
+    {"within": "rack"},
+    {"within": "nvlink", "cpus_per_node": 2},
+    {"exclude": (NodeName("n0"),)},
+    {"exclude": (NodeName("n1"), NodeName("n2"))},
+    {"where": (("rack", "r1"),)},
+)
+
+
+@dataclass(frozen=True)
 class Script:
     """A world and what happens in it."""
 
@@ -54,13 +97,14 @@ class Script:
     delays: Delays
     commands: tuple[Command, ...]
     policy: Policy = SMALL
+    outfit: Outfit = Outfit()
 
     def allocations(self) -> tuple[Allocation, ...]:
         return tuple(Allocation(AllocationPath(path), share) for path, share in self.tree)
 
     def nodes(self) -> tuple[Node, ...]:
         return tuple(
-            Node(NodeName(f"n{index}"), gpus, gpu_type, pool)
+            Node(NodeName(f"n{index}"), gpus, gpu_type, pool, *self.outfit.of(index))
             for index, (gpus, gpu_type, pool) in enumerate(self.cluster)
         )
 
@@ -92,6 +136,7 @@ def scripts(
     clusters: Sequence[tuple[tuple[int, str, PoolName], ...]] = CLUSTERS,
     late: bool = True,
     policies: Sequence[Policy] = (SMALL,),
+    outfits: Sequence[Outfit] = OUTFITS,
 ) -> st.SearchStrategy[Script]:
     """Whole worlds."""
     delays = (Delays(), Delays(0, 0, 0), Delays(900, 900, 950))
@@ -102,6 +147,7 @@ def scripts(
         delays=st.sampled_from((*delays, Delays(300, 200, 8_000), Delays(300, 200, -500)) if late else delays),
         commands=commands(what, least, most),
         policy=st.sampled_from(policies),
+        outfit=st.sampled_from(outfits),
     )
 
 
@@ -180,9 +226,12 @@ def _submit(world: World, script: Script, command: Command, index: int) -> None:
     sizes = (1, 1, 2, 3, 4, 0, 2, 8)
     kinds = (Kind.BATCH, Kind.SESSION)
     types = sorted({gpu_type for _, gpu_type, _ in script.cluster if gpu_type})
-    pools = ((DEFAULT,), (DEFAULT,), (DEFAULT, OTHER), (OTHER, DEFAULT))
+    pools: tuple[tuple[PoolName, ...], ...] = ((DEFAULT,), (DEFAULT,), (DEFAULT, OTHER), (OTHER, DEFAULT))
     several = any(pool == OTHER for _, _, pool in script.cluster)
+    if any(pool == THIRD for _, _, pool in script.cluster):
+        pools = ((DEFAULT,), (THIRD, DEFAULT), (DEFAULT, OTHER, THIRD), (OTHER, THIRD))
     one, two, three = command.one, command.two, command.three
+    demands = {} if script.outfit.plain else DEMANDS[(one + two + three) % len(DEMANDS)]
     try:
         world.submit(
             f"w{index:03d}",
@@ -196,6 +245,7 @@ def _submit(world: World, script: Script, command: Command, index: int) -> None:
             gpu_type=types[three % len(types)] if types and two % 3 == 0 else "",
             pools=pools[three % 4] if several else (DEFAULT,),
             user=RESEARCHERS[(one + index) % len(RESEARCHERS)],
+            demands=demands,
         )
     except GpufairError:
         return

@@ -6,8 +6,9 @@ Everything that happened is kept as a journal, from which ``Audit`` works out by
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from gpufair.core import actions as act
 from gpufair.core import events as ev
@@ -187,6 +188,7 @@ class World:
         user: str = "u",
         grace: int | None = None,
         expected: int | None = None,
+        demands: Mapping[str, object] = MappingProxyType({}),
     ) -> list[act.Action]:
         if expected is None:
             expected = self.durations[len(self.journal) % len(self.durations)]
@@ -194,7 +196,7 @@ class World:
             allocation=AllocationPath(leaf),
             user=user,
             kind=kind,
-            shape=Shape(gpus, nodes, gpu_type),
+            shape=Shape(gpus, nodes, gpu_type, **demands),  # type: ignore[arg-type]  # by the caller's word
             min_runtime=Millis(min_runtime),
             resumable=resumable,
             priority=priority,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.model import Allocation, Node, Shape
+from gpufair.core.record import NodeView
 from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
 from tests.strategies import CLUSTERS, TREES, Script, begin, crowds, run, scripts, step
 from tests.world import CAUSE, SMALL, Audit, Delays, World
@@ -20,23 +22,30 @@ def test_p02_no_gpu_is_held_twice(script: Script) -> None:
     """At every moment at which something starts, what is held on a node fits on it, those who are leaving included."""
     world = run(script)
     stays = Audit.of(world.journal).stays
-    capacity = {node.name: node.gpus for node in script.nodes()}
-    for name, gpus in capacity.items():
-        here = [stay for stay in stays if stay.node == name]
+    for node in script.nodes():
+        here = [stay for stay in stays if stay.node == node.name]
         for moment in {stay.start for stay in here}:
-            assert sum(stay.gpus for stay in here if stay.start <= moment < stay.end) <= gpus
+            now = [stay for stay in here if stay.start <= moment < stay.end]
+            assert sum(stay.gpus for stay in now) <= node.gpus
+            assert node.cpus is None or sum(stay.spec.shape.cpus_per_node for stay in now) <= node.cpus
+            assert node.memory is None or sum(stay.spec.shape.memory_per_node for stay in now) <= node.memory
 
 
 @given(scripts())
 def test_p03_gangs_start_stop_and_requeue_whole(script: Script) -> None:
-    """Half a gang is worth nothing, and costs as much."""
+    """Half a gang is worth nothing, and costs as much; and all of it is where it asked to be."""
     world = run(script)
+    nodes = {node.name: node for node in script.nodes()}
     for _, action in world.actions():
         if isinstance(action, act.Start | act.Reserve):
             leases = action.held.leases if isinstance(action, act.Start) else action.leases
             shape = world.state.workload(action.workload).spec.shape
             assert len({lease.node for lease in leases}) == len(leases) == shape.nodes
             assert all(lease.gpus == shape.gpus_per_node for lease in leases)
+            where = [nodes[lease.node] for lease in leases]
+            assert shape.nodes == 1 or not shape.within or len({node.labels[shape.within] for node in where}) == 1
+            assert not [node for node in where if node.name in shape.exclude]
+            assert all(node.labels.get(label) == value for node in where for label, value in shape.where)
     last: dict[str, tuple[int, int]] = {}
     for stay in sorted(Audit.of(world.journal).stays, key=lambda one: (one.workload, one.incarnation)):
         incarnation, end = last.get(stay.workload, (0, 0))
@@ -45,21 +54,48 @@ def test_p03_gangs_start_stop_and_requeue_whole(script: Script) -> None:
         last[stay.workload] = (stay.incarnation, max(end, stay.end))
 
 
+def suits(world: World, node: NodeView, shape: Shape) -> bool:
+    """Whether a node is one of those that a shape asks for, with enough left, seen from outside."""
+    if node.cordoned or node.lost or node.free < shape.gpus_per_node or node.node.name in shape.exclude:
+        return False
+    if shape.gpu_type and node.node.gpu_type != shape.gpu_type:
+        return False
+    if any(node.node.labels.get(label) != value for label, value in shape.where):
+        return False
+    cpus, memory = beside(world, node)
+    return cpus >= shape.cpus_per_node and memory >= shape.memory_per_node
+
+
+def beside(world: World, node: NodeView) -> tuple[float, float]:
+    """CPUs and memory that nobody holds and that are kept for nobody."""
+    left = [inf if has is None else has for has in (node.node.cpus, node.node.memory)]
+    for holder, _ in node.holders:
+        shape = world.state.workload(holder).spec.shape
+        left = [left[0] - shape.cpus_per_node, left[1] - shape.memory_per_node]
+    facts = world.state.facts
+    for owner, _ in node.reserved:
+        shape, reservation = facts.records[owner].spec.shape, facts.records[owner].reservation
+        assert reservation is not None
+        leaving = [facts.records[one].spec.shape for one in reservation.pending if one in dict(node.holders)]
+        left = [
+            left[0] - max(0, shape.cpus_per_node - sum(one.cpus_per_node for one in leaving)),
+            left[1] - max(0, shape.memory_per_node - sum(one.memory_per_node for one in leaving)),
+        ]
+    return left[0], left[1]
+
+
 def fits(world: World, shape: Shape, pools: tuple[PoolName, ...]) -> bool:
-    """Whether the free GPUs would hold a shape, seen from outside."""
-    return any(
-        shape.nodes
-        <= sum(
-            1
-            for node in world.state.nodes()
-            if node.node.pool == pool
-            and not node.cordoned
-            and not node.lost
-            and node.free >= shape.gpus_per_node
-            and (not shape.gpu_type or node.node.gpu_type == shape.gpu_type)
-        )
-        for pool in pools
-    )
+    """Whether what is free would hold a shape, seen from outside."""
+    for pool in pools:
+        nodes = [one.node for one in world.state.nodes() if one.node.pool == pool and suits(world, one, shape)]
+        if shape.nodes > 1 and shape.within:
+            values = [node.labels[shape.within] for node in nodes if shape.within in node.labels]
+            enough = any(values.count(value) >= shape.nodes for value in values)
+        else:
+            enough = len(nodes) >= shape.nodes
+        if enough:
+            return True
+    return False
 
 
 @given(st.one_of(crowds(), scripts()))

@@ -14,7 +14,7 @@ from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import Policy
 from tests import reference_pass
-from tests.strategies import MACHINES, OTHER, USERS, Command, Script, crowds, scripts, step
+from tests.strategies import MACHINES, OTHER, OUTFITS, USERS, Command, Script, crowds, scripts, step
 from tests.world import DEFAULT, FULL, SMALL, Delays, World
 
 POLICIES = (SMALL, FULL)
@@ -78,6 +78,7 @@ def wide(seed: int, policy: Policy = SMALL, length: int = 70) -> Script:
             for _ in range(length)
         ),
         policy=policy,
+        outfit=OUTFITS[seed // 7 % len(OUTFITS)],
     )
 
 

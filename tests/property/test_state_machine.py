@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.snapshot import recover, restore, snapshot
-from tests.strategies import CLUSTERS, MACHINES, TREES, USERS, Command, Script, begin, step
+from tests.strategies import CLUSTERS, MACHINES, OUTFITS, TREES, USERS, Command, Script, begin, step
 from tests.world import FULL, SMALL, Delays, World
 
 NUMBERS = st.integers(0, 63)
@@ -28,9 +28,10 @@ class Cluster(RuleBasedStateMachine):
         cluster=st.sampled_from(CLUSTERS),
         delays=st.sampled_from((Delays(), Delays(0, 0, 0), Delays(300, 200, 8_000), Delays(300, 200, -500))),
         policy=st.sampled_from((SMALL, FULL)),
+        outfit=st.sampled_from(OUTFITS),
     )
-    def begin(self, tree, cluster, delays, policy) -> None:
-        self.script = Script(tree, cluster, delays, (), policy)
+    def begin(self, tree, cluster, delays, policy, outfit) -> None:
+        self.script = Script(tree, cluster, delays, (), policy, outfit)
         self.world = begin(self.script)
         self.steps = 0
 

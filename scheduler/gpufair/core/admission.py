@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import singledispatch
 
 from gpufair.core import events as ev
-from gpufair.core import placement, words
+from gpufair.core import possible, words
+from gpufair.core.amount import held
 from gpufair.core.errors import (
     BudgetError,
     InvalidSpec,
@@ -16,7 +17,8 @@ from gpufair.core.errors import (
     WrongPhase,
 )
 from gpufair.core.facts import Facts
-from gpufair.core.model import HOLDING, Kind, Phase, Policy, WorkloadSpec
+from gpufair.core.model import HOLDING, Kind, Phase, Policy, Shape, WorkloadSpec
+from gpufair.core.record import NodeRecord
 from gpufair.core.tree import Tree
 from gpufair.core.units import NodeName
 
@@ -47,6 +49,8 @@ def check_policy(policy: Policy) -> None:
         )
     if not 0 <= policy.hysteresis < 1:
         raise InvalidSpec(f"hysteresis of {policy.hysteresis:g} is not a fraction; use one from 0 up to 1, like 0.02")
+    if not all(policy.blocks) or len(set(policy.blocks)) < len(policy.blocks):
+        raise InvalidSpec(f"blocks {list(policy.blocks)} must name labels of nodes, none empty and none twice")
     for name in ("window", "grid", "grid_checkpoint"):
         if getattr(policy, name) <= 0:
             raise InvalidSpec(f"{name} must be longer than 0")
@@ -76,17 +80,28 @@ def _node_joined(event: ev.NodeJoined, facts: Facts) -> None:
     node = event.node
     if not node.name or node.gpus < 0:
         raise InvalidSpec(f"node {node.name!r} with {node.gpus} GPUs is not a node; give it a name and 0 or more GPUs")
+    if min(node.cpus or 0, node.memory or 0) < 0:
+        raise InvalidSpec(f"node {node.name!r} cannot have fewer than 0 CPUs or bytes; leave out what is not counted")
     known = facts.nodes.get(node.name)
     if known is None or not known.holders:
         return
     if (node.pool, node.gpu_type) != (known.node.pool, known.node.gpu_type):
         raise InvalidSpec(f"node {node.name!r} cannot change its pool or GPU type while workloads run on it; drain it")
     used = sum(known.holders.values())
-    if node.gpus < used:
-        raise InvalidSpec(
-            f"node {node.name!r} came back with {words.gpus(node.gpus)} but {words.gpus(used)} are held on it; "
-            "report it lost first, or wait until it is drained"
-        )
+    cpus, memory = held(known, facts.records)
+    for has, holds in (
+        (words.gpus(node.gpus), words.gpus(used) if node.gpus < used else ""),
+        (f"{node.cpus} CPUs", f"{cpus} CPUs" if node.cpus is not None and node.cpus < cpus else ""),
+        (
+            words.memory(node.memory or 0),
+            words.memory(memory) if node.memory is not None and node.memory < memory else "",
+        ),
+    ):
+        if holds:
+            raise InvalidSpec(
+                f"node {node.name!r} came back with {has} but {holds} are held on it; "
+                "report it lost first, or wait until it is drained"
+            )
 
 
 @check.register(ev.NodeLost)
@@ -114,8 +129,7 @@ def _submitted(event: ev.Submitted, facts: Facts) -> None:
 def check_spec(spec: WorkloadSpec, facts: Facts) -> None:
     """Refuse a workload that makes no sense or could never run."""
     shape = spec.shape
-    if shape.gpus_per_node < 0 or shape.nodes < 1:
-        raise InvalidSpec(f"{shape.nodes} nodes × {shape.gpus_per_node} GPUs is not a shape; use >= 1 node, >= 0 GPUs")
+    _check_shape(shape)
     if spec.min_runtime < 0 or (spec.grace is not None and spec.grace < 0):
         raise InvalidSpec("min_runtime and grace cannot be negative; a min_runtime of 0 is unallocated")
     if not spec.pools or len(set(spec.pools)) < len(spec.pools):
@@ -131,16 +145,34 @@ def check_spec(spec: WorkloadSpec, facts: Facts) -> None:
     _check_fits(spec, facts)
 
 
+def _check_shape(shape: Shape) -> None:
+    if shape.gpus_per_node < 0 or shape.nodes < 1:
+        raise InvalidSpec(f"{shape.nodes} nodes × {shape.gpus_per_node} GPUs is not a shape; use >= 1 node, >= 0 GPUs")
+    if shape.cpus_per_node < 0 or shape.memory_per_node < 0:
+        raise InvalidSpec("cpus_per_node and memory_per_node cannot be negative; 0 = does not care")
+    labels = [label for label, _ in shape.where]
+    if not all(labels) or labels != sorted(set(labels)):
+        raise InvalidSpec(f"where {list(shape.where)} must name each label once, in alphabetical order, and none empty")
+    if not all(shape.exclude) or list(shape.exclude) != sorted(set(shape.exclude)):
+        raise InvalidSpec(f"exclude {list(shape.exclude)} must name each node once, in alphabetical order")
+
+
 def _check_fits(spec: WorkloadSpec, facts: Facts) -> None:
     # A pool without any node may still get some: there is nothing to judge by.
     pools = [facts.by_pool.get(pool, []) for pool in spec.pools]
-    if not all(pools) or any(placement.could_hold(nodes, spec.shape) for nodes in pools):
+    asked = spec.shape
+    if not all(pools) or any(possible.could_hold(nodes, asked) for nodes in pools):
         return
-    nearest = [best for nodes in pools if (best := placement.largest(nodes, spec.shape)) is not None]
+    nearest = [best for nodes in pools if (best := possible.largest(nodes, asked)) is not None]
     most = max(nearest, key=lambda best: (best.gpus, best.gpus_per_node), default=None)
-    raise NeverFits(
-        words.shape(spec.shape), words.shape(most) if most else f"nothing: no {spec.shape.gpu_type} is here"
-    )
+    if most is None:
+        absent = f"no {asked.gpu_type} is here" if not asked.demanding else "no node here is like that"
+        raise NeverFits(words.shape(asked), f"nothing: {absent}", _ruled_out_by(pools, asked))
+    raise NeverFits(words.shape(asked), words.shape(most), _ruled_out_by(pools, asked))
+
+
+def _ruled_out_by(pools: list[list[NodeRecord]], asked: Shape) -> str:
+    return next((demand for nodes in pools if (demand := possible.ruled_out_by(nodes, asked))), "")
 
 
 @check.register

@@ -5,8 +5,9 @@ from __future__ import annotations
 from gpufair.core import words
 from gpufair.core.estimate import Estimate
 from gpufair.core.facts import Facts
+from gpufair.core.model import Shape
 from gpufair.core.placement import admits
-from gpufair.core.record import Record
+from gpufair.core.record import NodeRecord, Record
 
 
 def brief(facts: Facts, record: Record, guess: Estimate) -> str:
@@ -34,9 +35,20 @@ def _obstacle(facts: Facts, record: Record) -> str:
     if len(usable) < asked.nodes:
         return f"{what}: {len(usable)} of {len(nodes)} nodes can take it now"
     if not record.gpus:
-        return what
+        return f"{what}{rest_left(asked, usable)}"
     free, total = sum(max(0, node.room) for node in usable), sum(node.node.gpus for node in usable)
-    said = f"{what}: {free} of {words.gpus(total)} {'is' if total == 1 else 'are'} free"
+    said = f"{what}: {free} of {words.gpus(total)} {'is' if total == 1 else 'are'} free{rest_left(asked, usable)}"
     held = (facts.records[workload].held for node in usable for workload in node.holders)
     ends = [one.protected_until for one in held if one is not None and one.protected_until > facts.now]
     return f"{said}, the first protection ends at {words.moment(min(ends))}" if ends else said
+
+
+def rest_left(asked: Shape, usable: list[NodeRecord]) -> str:
+    """How many nodes have enough left beside GPUs, where that is asked for."""
+    wanted = {"CPUs": asked.cpus_per_node, "memory": asked.memory_per_node}
+    left = {"CPUs": [node.cpus_left for node in usable], "memory": [node.memory_left for node in usable]}
+    return "".join(
+        f", {sum(1 for has in left[what] if has >= wanted[what])} of {len(usable)} nodes have {what} enough"
+        for what in wanted
+        if wanted[what]
+    )

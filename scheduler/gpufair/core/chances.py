@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from math import inf
 
+from gpufair.core.amount import Freed
+from gpufair.core.coming import coming
 from gpufair.core.debug import DebugBudget, is_debug, largest_victim
 from gpufair.core.facts import Facts
 from gpufair.core.model import Shape
@@ -24,7 +26,7 @@ from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running, sum_up
 from gpufair.core.share import Shares
 from gpufair.core.tree import ROOT
-from gpufair.core.units import AllocationPath, NodeName, PoolName
+from gpufair.core.units import AllocationPath, PoolName
 from gpufair.core.waiting import Group, Turn
 
 
@@ -35,7 +37,7 @@ class Chances:
         self.pool = pool
         self.rooms = facts.rooms.get(pool) or Rooms()
         self.running = facts.running.get(pool) or Running()
-        self.coming: dict[NodeName, int] = facts.coming(pool)
+        self.coming = coming(facts, pool)
         self._facts = facts
         self._hopeful: dict[Shape, bool] = {}
         self._hopeless: set[Shape] = set()
@@ -44,7 +46,7 @@ class Chances:
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
         self._fits: dict[Shape, bool] = {}
         # By outranked leaves, and by the own leaf and priority where its own lower priorities count.
-        self._freed: dict[tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None], dict[NodeName, int]] = {}
+        self._freed: dict[tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None], Freed] = {}
         self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[Shape, bool] = {}
         self._bars: dict[AllocationPath, tuple[AllocationPath, float, float]] = {}  # by parent
@@ -98,8 +100,7 @@ class Chances:
         if known is None:
             freed = self.running.freed()
             if self.coming:
-                both = freed.keys() | self.coming.keys()
-                freed = {name: freed.get(name, 0) + self.coming.get(name, 0) for name in both}
+                freed = freed.and_also(self.coming, rest=shape.counted)
             known = self._hopeful[shape] = self.rooms.fits(shape, freed)
             if not known:
                 self._hopeless.add(shape)

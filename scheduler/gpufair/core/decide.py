@@ -19,12 +19,15 @@ from collections.abc import Callable, Iterable
 
 from gpufair.core import order, words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
+from gpufair.core.amount import asked, left
 from gpufair.core.chances import Chances
+from gpufair.core.coming import already_kept, is_complete
 from gpufair.core.facts import STAYING, Facts
 from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
 from gpufair.core.order import Walk
-from gpufair.core.placement import place
-from gpufair.core.preemption import Candidate, Plan
+from gpufair.core.placement import place, suits
+from gpufair.core.plan import validate
+from gpufair.core.preemption import Candidate
 from gpufair.core.queue import reserved
 from gpufair.core.record import Record
 from gpufair.core.rights import room_for
@@ -88,10 +91,13 @@ class Pass:
     def _void(self, record: Record) -> bool:
         reservation = record.reservation
         assert reservation is not None
+        nodes = self.facts.nodes
+        if not suits(nodes, reservation.leases, record.spec.shape):
+            return True
         for lease in reservation.leases:
-            node = self.facts.nodes[lease.node]
-            # A node that came back smaller cannot keep what it promised.
-            if not node.open or node.room < 0:
+            node = nodes[lease.node]
+            # A node that came back smaller, or in another pool, cannot keep what it promised.
+            if min(node.room, node.cpus_left, node.memory_left) < 0 or node.node.pool != reservation.pool:
                 return True
         # A victim that does not even stop in time must not block the beneficiary: it may choose others.
         victims = (self.facts.records[victim] for victim in reservation.pending)
@@ -120,7 +126,7 @@ class Pass:
             for pool in record.spec.pools:
                 if (pool, record.spec.shape) in nowhere:
                     continue
-                leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape)
+                leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape, self.facts.policy.blocks)
                 if leases is None:
                     nowhere.add((pool, record.spec.shape))
                 else:
@@ -133,9 +139,8 @@ class Pass:
         for record in reserved(self.facts):
             reservation = record.reservation
             assert reservation is not None
-            nodes = self.facts.nodes
-            mine = {lease.node: self.facts.claim(nodes[lease.node], record.id) for lease in reservation.leases}
-            if all(mine[lease.node] == lease.gpus for lease in reservation.leases):
+            mine = already_kept(self.facts, record)
+            if is_complete(record, mine):
                 went = words.names(self.facts.records[victim].label for victim in reservation.victims)
                 why = f"the GPUs kept for it on {words.places(reservation.leases)} are free ({went} left)"
                 self._start(record, reservation.pool, reservation.leases, why)
@@ -145,7 +150,7 @@ class Pass:
                 rooms, shape = self.facts.rooms.get(pool), record.spec.shape
                 if rooms is None or not rooms.fits(shape, mine):
                     continue
-                leases = place(self.facts.by_pool[pool], shape, mine)
+                leases = place(self.facts.by_pool[pool], shape, self.facts.policy.blocks, mine)
                 if leases is not None:
                     self._start(
                         record, pool, leases, f"GPUs on {words.places(leases)} became free before its victims had left"
@@ -204,7 +209,7 @@ class Pass:
         return self._pools[pool]
 
     def _start_on_room(self, record: Record, here: Chances) -> bool:
-        leases = here.rooms.place(record.spec.shape)
+        leases = here.rooms.place(record.spec.shape, self.facts.policy.blocks)
         if leases is None:
             return False
         leaf = record.spec.allocation
@@ -220,12 +225,11 @@ class Pass:
         shape = record.spec.shape
         if not here.is_coming(shape):
             return False
-        leases = place(self.facts.by_pool[here.pool], shape, here.coming)
+        leases = place(self.facts.by_pool[here.pool], shape, self.facts.policy.blocks, here.coming)
         assert leases is not None
+        each = asked(shape)
         for lease in leases:
-            taken = max(0, lease.gpus - max(0, self.facts.nodes[lease.node].room))
-            if taken:
-                here.coming[lease.node] -= taken
+            here.coming.take(lease.node, each.beyond(left(self.facts.nodes[lease.node])))
         return True
 
     def _preempt(self, record: Record, here: Chances) -> bool:
@@ -233,7 +237,7 @@ class Pass:
         if found is None:
             return False
         reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
-        self._validate(found, record)
+        validate(self.facts, found, record)
         victims = tuple(victim.record.id for victim in found.victims)
         leaving = words.names(victim.record.label for victim in found.victims)
         why = f"{leaving} must leave {words.places(found.leases)} for it: {reasons[0][1]}"
@@ -243,17 +247,6 @@ class Pass:
             self._notify(victim.record, victim.reason, record.id, reason)
         here.granted(record)
         return True
-
-    def _validate(self, found: Plan, record: Record) -> None:
-        """Try the plan on a copy of the rooms: with the victims gone the beneficiary must fit where it is to start."""
-        room = {lease.node: self.facts.nodes[lease.node].room for lease in found.leases}
-        for victim in found.victims:
-            for name, gpus in victim.gpus.items():
-                if name in room:
-                    room[name] += gpus
-        fits = all(room[lease.node] >= lease.gpus for lease in found.leases)
-        assert fits, f"{record.id} would not fit after the eviction that was planned for it"
-        assert found.victims, f"{record.id} fits without any eviction"
 
     def _why_victim(self, record: Record, victim: Candidate, here: Chances) -> str:
         mine, theirs = record.spec.allocation, victim.record.spec.allocation

@@ -76,14 +76,14 @@ class MinRuntimeTooLong(GpufairError):
 class NeverFits(GpufairError):
     """No set of nodes of the accepted pools could ever hold this shape."""
 
-    def __init__(self, asked: str, largest: str) -> None:
-        super().__init__(asked, largest)
-        self.asked, self.largest = asked, largest
+    def __init__(self, asked: str, largest: str, ruled_out_by: str = "") -> None:
+        super().__init__(asked, largest, ruled_out_by)
+        self.asked, self.largest, self.ruled_out_by = asked, largest, ruled_out_by
 
     def __str__(self) -> str:
-        return (
-            f"{self.asked} was asked for but the largest that fits is {self.largest}; ask for less or for another type"
-        )
+        drop = f", or drop {self.ruled_out_by}: without it it would fit" if self.ruled_out_by else ""
+        what = "ask for less" if drop else "ask for less or for another type"
+        return f"{self.asked} was asked for but the largest that fits is {self.largest}; {what}{drop}"
 
 
 class InvalidSpec(GpufairError):

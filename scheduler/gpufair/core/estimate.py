@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
+from operator import attrgetter
+from typing import TypeVar
 
 from gpufair.core import words
+from gpufair.core.amount import Amount, asked, left
 from gpufair.core.facts import LEAVING, STAYING, Facts
+from gpufair.core.model import Shape
 from gpufair.core.placement import admits
-from gpufair.core.record import Record
+from gpufair.core.record import NodeRecord, Record
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName
+
+Q = TypeVar("Q", int, Amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +32,18 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """From ``at`` on, ``gpus`` of a node can be had; they are free ``grace`` later."""
+    """From ``at`` on, ``gpus`` of a node can be had, and the rest that ``holder`` has there; free ``grace`` later."""
 
     at: int
     grace: int
     node: NodeName
     gpus: int
+    holder: Shape
+
+    @property
+    def amount(self) -> Amount:
+        """All of it."""
+        return Amount(self.gpus, self.holder.cpus_per_node, self.holder.memory_per_node)
 
 
 def estimate(facts: Facts, record: Record, ahead: int) -> Estimate:
@@ -58,7 +71,8 @@ def estimate(facts: Facts, record: Record, ahead: int) -> Estimate:
 
 def _why_none(record: Record) -> str:
     if not record.gpus:
-        return "no estimate: it starts as soon as a node for it is there"
+        needs = " that has enough left" if record.spec.shape.counted else ""
+        return f"no estimate: it starts as soon as a node for it is there{needs}"
     if not record.spec.allocated:
         return "no estimate: unallocated work waits until GPUs are idle"
     return "no estimate: it starts when enough of those who hold the GPUs end by themselves"
@@ -66,22 +80,41 @@ def _why_none(record: Record) -> str:
 
 def _in_pool(facts: Facts, record: Record, pool: PoolName) -> int | None:
     shape = record.spec.shape
-    rooms = {node.node.name: max(0, node.room) for node in facts.by_pool.get(pool, ()) if admits(node, shape)}
-    if len(rooms) < shape.nodes:
+    nodes = {node.node.name: node for node in facts.by_pool.get(pool, ()) if admits(node, shape)}
+    if len(nodes) < shape.nodes:
         return None
-    enough = sum(1 for room in rooms.values() if room >= shape.gpus_per_node)
-    if enough >= shape.nodes:
+    ready = sorted(_readiness(facts, record, pool), key=lambda one: (one.at, one.node, one.gpus))
+    if shape.counted:
+        return _enough(facts, record, nodes, ready, left, asked(shape), attrgetter("amount"))
+    return _enough(facts, record, nodes, ready, lambda node: max(0, node.room), shape.gpus_per_node, attrgetter("gpus"))
+
+
+def _enough(
+    facts: Facts,
+    record: Record,
+    nodes: Mapping[NodeName, NodeRecord],
+    every: list[_Ready],
+    room: Callable[[NodeRecord], Q],
+    each: Q,
+    amount: Callable[[_Ready], Q],
+) -> int | None:
+    """When as much as the shape takes of each node is to be had on enough nodes, in one block if it demands one."""
+    shape = record.spec.shape
+    rooms = {name: room(node) for name, node in nodes.items()}
+    reached = Counter(node.node.labels.get(shape.block) for name, node in nodes.items() if rooms[name] >= each)
+    if max(reached.values(), default=0) >= shape.nodes:
         return facts.now
     grace = 0
-    for ready in sorted(_readiness(facts, record, pool), key=lambda one: (one.at, one.node, one.gpus)):
+    for ready in every:
         if ready.node not in rooms:
             continue
         before = rooms[ready.node]
-        rooms[ready.node] += ready.gpus
+        rooms[ready.node] = after = before + amount(ready)
         grace = max(grace, ready.grace)
-        if before < shape.gpus_per_node <= rooms[ready.node]:
-            enough += 1
-            if enough >= shape.nodes:
+        if after >= each and not before >= each:
+            block = nodes[ready.node].node.labels.get(shape.block)
+            reached[block] += 1
+            if reached[block] >= shape.nodes:
                 return ready.at + grace
     return None
 
@@ -92,7 +125,7 @@ def _readiness(facts: Facts, record: Record, pool: PoolName) -> Iterator[_Ready]
     for workload in sorted(facts.holding):
         holder = facts.holding[workload]
         held = holder.held
-        if held is None or held.pool != pool or not holder.gpus:
+        if held is None or held.pool != pool or not (holder.gpus or holder.spec.shape.counted):
             continue
         grace = 0
         at: int | None
@@ -102,11 +135,12 @@ def _readiness(facts: Facts, record: Record, pool: PoolName) -> Iterator[_Ready]
             at, grace = _ready_at(facts, record, holder, ranks), facts.grace(holder)
         if at is not None:
             for lease in held.leases:
-                yield _Ready(at, grace, lease.node, lease.gpus)
+                yield _Ready(at, grace, lease.node, lease.gpus, holder.spec.shape)
 
 
 def _ready_at(facts: Facts, record: Record, holder: Record, ranks: _Ranks) -> int | None:
-    if not record.spec.allocated or holder.held is None:
+    # Work without GPUs evicts nobody and is not evicted.
+    if not record.spec.allocated or holder.held is None or not record.gpus or not holder.gpus:
         return None
     if not holder.spec.allocated:
         return facts.now

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpufair.core import words
+from gpufair.core.brief import rest_left
 from gpufair.core.chances import Chances
 from gpufair.core.change import Change, smallest_change
 from gpufair.core.estimate import estimate
@@ -211,8 +212,11 @@ def _blocked(facts: Facts, record: Record, holders: tuple[Holder, ...], comparis
             f"It waits for {shape}: of {len(nodes)} nodes only {len(usable)} could take a part of it now; "
             f"{shut} are cordoned or lost."
         )
+    beside = rest_left(record.spec.shape, usable)
+    if not record.gpus:
+        return f"It waits for {shape}{beside}; it starts as soon as there is enough."
     free = sum(max(0, node.room) for node in usable)
-    begin = f"It waits for {shape}; {words.gpus(free)} {'is' if free == 1 else 'are'} free"
+    begin = f"It waits for {shape}; {words.gpus(free)} {'is' if free == 1 else 'are'} free{beside}"
     begin += f", and {_holding(facts, holders)}." if holders else "."
     if not record.spec.allocated:
         return f"{begin} It is unallocated, so it starts only on GPUs that nobody else can use."

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from gpufair.core.amount import rest
 from gpufair.core.errors import UnknownWorkload
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Held, Lease, Node, Phase, Policy, WorkloadSpec
@@ -237,6 +238,7 @@ class Facts:
         claimed = sum(self.claim(node, owner) for owner in node.claims) if node.claims else 0
         free = gpus - used - claimed
         node.room = free if node.open else 0
+        node.cpus_left, node.memory_left = rest(node, self.records)
         uses = (free_of_charge, claimed, node.room, free - node.room, gpus)
         for pool, part, sign in ((node.counted_in, node.uses, -1), (node.node.pool, uses, +1)):
             if pool is not None:
@@ -299,25 +301,6 @@ class Facts:
     def exposed(self, record: Record) -> bool:
         """Whether it may be told to leave now: its protection is over, or it never had any."""
         return record.held is not None and self.now >= record.held.protected_until
-
-    def coming(self, pool: PoolName) -> dict[NodeName, int]:
-        """GPUs per open node that are being released and that no reservation waits for.
-
-        A workload that overstays its deadline is not counted on: whoever waits may then move somebody else.
-        """
-        surplus: dict[NodeName, int] = {}
-        for record in self.leaving.values():
-            if record.held is None or record.held.pool != pool:
-                continue
-            if record.deadline is None or record.deadline <= self.now:
-                continue
-            for lease in record.held.leases:
-                if lease.gpus and self.nodes[lease.node].open:
-                    surplus[lease.node] = surplus.get(lease.node, 0) + lease.gpus
-        for name in surplus:
-            node = self.nodes[name]
-            surplus[name] -= sum(gpus - self.claim(node, owner) for owner, gpus in node.claims.items())
-        return {name: surplus[name] for name in sorted(surplus) if surplus[name] > 0}
 
     def grace(self, record: Record) -> Millis:
         """How long it may take to leave."""

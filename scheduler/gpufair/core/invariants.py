@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpufair.core import amount
 from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.model import HOLDING, Phase, Shape
@@ -32,6 +33,11 @@ def _nodes(facts: Facts) -> Iterator[str]:
             yield f"{name}: {used} held and {claimed} kept of {node.node.gpus} GPUs (P2)"
         if node.room != (node.node.gpus - used - claimed if node.open else 0):
             yield f"{name}: its room {node.room} is out of date"
+        cpus, memory = amount.held(node, facts.records)
+        if not amount.whole(node.node) >= amount.Amount(used + claimed, cpus, memory):
+            yield f"{name}: {cpus} CPUs and {memory} bytes are held of {node.node.cpus} and {node.node.memory} (P2)"
+        if (node.cpus_left, node.memory_left) != amount.rest(node, facts.records) or min(node.cpus_left, node.memory_left) < 0:
+            yield f"{name}: {node.cpus_left} CPUs and {node.memory_left} bytes are said to be left"
         if node.lost and (node.holders or node.claims):
             yield f"{name}: lost, yet held by {sorted(node.holders)} and kept for {sorted(node.claims)}"
         for holder, gpus in node.holders.items():
@@ -64,6 +70,8 @@ def _workloads(facts: Facts) -> Iterator[str]:
                 yield f"{record.id}: the node does not know of {lease}"
             if shape.gpu_type and node.node.gpu_type != shape.gpu_type:
                 yield f"{record.id}: on GPUs of type {node.node.gpu_type!r}"
+            if lease.node in shape.exclude:
+                yield f"{record.id}: on {lease.node}, which it excludes"
         late = record.phase is Phase.CHECKPOINTING and (record.deadline is None or record.deadline < facts.now)
         if late and record.deadline is None:
             yield f"{record.id}: has no deadline"

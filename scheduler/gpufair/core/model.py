@@ -74,13 +74,18 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine with ``gpus`` identical GPUs. A CPU node has 0."""
+    """A machine with ``gpus`` identical GPUs. A CPU node has 0.
+
+    ``cpus`` (cores) and ``memory`` (bytes) are what workloads may have of it; None = not counted here: anything fits.
+    """
 
     name: NodeName
     gpus: int
     gpu_type: str = ""
     pool: PoolName = DEFAULT_POOL
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    cpus: int | None = None
+    memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +98,47 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """``nodes`` x ``gpus_per_node``, all or nothing. ``gpu_type`` "" accepts any type."""
+    """``nodes`` x ``gpus_per_node``, all or nothing. ``gpu_type`` "" accepts any type.
+
+    The rest are demands beside GPUs; a shape without any is cheaper to look for. ``cpus_per_node`` and
+    ``memory_per_node`` (bytes) are taken on nodes that count them; 0 = does not care. ``within`` names a label: all
+    nodes of the gang must have one value of it ("" = wherever; of one node nothing is demanded). Nodes in ``exclude``
+    are never taken. ``where`` are labels that each node must have. Both are sorted and name nothing twice, so that
+    equal wishes are equal.
+    """
 
     gpus_per_node: int
     nodes: int = 1
     gpu_type: str = ""
+    cpus_per_node: int = 0
+    memory_per_node: int = 0
+    within: str = ""
+    exclude: tuple[NodeName, ...] = ()
+    where: tuple[tuple[str, str], ...] = ()
+
+    def __hash__(self) -> int:
+        # The fields that differ most often: shapes are keys of the dictionaries that a pass looks into.
+        return hash((self.gpus_per_node, self.nodes, self.gpu_type, self.cpus_per_node, self.memory_per_node))
 
     @property
     def gpus(self) -> int:
         """GPUs in all."""
         return self.nodes * self.gpus_per_node
+
+    @property
+    def demanding(self) -> bool:
+        """Whether it asks for anything but GPUs."""
+        return bool(self.cpus_per_node or self.memory_per_node or self.within or self.exclude or self.where)
+
+    @property
+    def counted(self) -> bool:
+        """Whether it takes CPUs or memory."""
+        return bool(self.cpus_per_node or self.memory_per_node)
+
+    @property
+    def block(self) -> str:
+        """The label of which all its nodes must have one value; "" if there is none."""
+        return self.within if self.nodes > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +188,7 @@ class Policy:
     grid_checkpoint: Millis = Millis(10 * SECOND)  # the grid of a pool in which a checkpoint is in flight, if finer
     grace_session: Millis = Millis(120 * SECOND)
     grace_batch: Millis = Millis(20 * SECOND)
+    blocks: tuple[str, ...] = ("nvlink", "rack")  # labels of which a gang's nodes should have one value, the best first
     commitment: bool = True  # count K in the metric
     # The debug right: for workloads of at most so much protection and so many GPUs (0: off); the GPUs that run under it
     # stay within min(most * C, max(debug_gpus, share * C)) of a pool, those of a leaf within debug_gpus.

@@ -149,6 +149,8 @@ class NodeRecord:
     holders: dict[WorkloadId, int] = field(default_factory=dict)
     claims: dict[WorkloadId, int] = field(default_factory=dict)  # reserved leases, by their owner
     room: int = 0
+    cpus_left: int = 0  # beside the room; kept by ``Facts.touch`` too
+    memory_left: int = 0
     uses: tuple[int, ...] = ()  # its part of the pool's rates, as last counted
     counted_in: PoolName | None = None
 

@@ -14,7 +14,8 @@ from gpufair.core.chances import Chances
 from gpufair.core.debug import is_debug, largest_victim
 from gpufair.core.facts import Facts
 from gpufair.core.model import PreemptReason
-from gpufair.core.preemption import Candidate, Plan, bands, candidate, candidates, cost_of, plan, rights
+from gpufair.core.plan import Plan, plan
+from gpufair.core.preemption import Candidate, bands, candidate, candidates, cost_of, rights
 from gpufair.core.record import Record
 from gpufair.core.running import sum_up
 from gpufair.core.share import Shares

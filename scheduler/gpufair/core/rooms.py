@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
+from gpufair.core import placement
+from gpufair.core.amount import Freed
 from gpufair.core.model import Lease, Shape
-from gpufair.core.placement import admits, by_name
+from gpufair.core.placement import admits
 from gpufair.core.record import NodeRecord
 from gpufair.core.units import NodeName
 
@@ -41,26 +44,32 @@ class Rooms:
         del self._nodes[name]
         self._unlist(name)
 
-    def fits(self, shape: Shape, freed: Mapping[NodeName, int] | None = None) -> bool:
-        """Whether there would be room for the whole shape with ``freed`` GPUs beside those that are free."""
+    def fits(self, shape: Shape, freed: Freed | None = None) -> bool:
+        """Whether there would be room for the whole shape with what is ``freed`` beside what is free."""
         wanted, missing = shape.gpus_per_node, shape.nodes
         for room, names in self._by_type.get(shape.gpu_type, {}).items():
             if room >= wanted:
                 missing -= len(names)
-        for name, gpus in freed.items() if freed and missing > 0 else ():
+        for name, gpus in freed.gpus.items() if freed is not None and missing > 0 else ():
             node = self._nodes.get(name)
             if node is not None and node.room < wanted <= node.room + gpus and admits(node, shape):
                 missing -= 1
-        return missing <= 0
+        if missing > 0 or not shape.demanding:
+            return missing <= 0
+        # The GPUs would do; whether they are where the shape wants them, only the nodes themselves tell.
+        return placement.holds(self._nodes.values(), shape, freed)
 
-    def place(self, shape: Shape) -> tuple[Lease, ...] | None:
+    def place(self, shape: Shape, blocks: tuple[str, ...] = ()) -> tuple[Lease, ...] | None:
         """What ``placement.place`` finds on these nodes for a shape with GPUs."""
-        chosen: list[Lease] = []
-        for name in self._tightest(shape):
-            chosen.append(Lease(name, shape.gpus_per_node))
-            if len(chosen) == shape.nodes:
-                return tuple(sorted(chosen, key=by_name))
-        return None
+        if shape.demanding:
+            return placement.place(self._nodes.values(), shape, blocks) if self.fits(shape) else None
+        if shape.nodes > 1 and blocks:
+            found = [(self._nodes[name].room, self._nodes[name]) for name in self._tightest(shape)]
+            return placement.choose(found, shape, blocks)
+        names = tuple(islice(self._tightest(shape), shape.nodes))
+        if len(names) < shape.nodes:
+            return None
+        return tuple(Lease(name, shape.gpus_per_node) for name in sorted(names))
 
     def _tightest(self, shape: Shape) -> Iterator[NodeName]:
         rooms = self._by_type.get(shape.gpu_type, {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from heapq import heappop, heappush
 
+from gpufair.core.amount import Freed
 from gpufair.core.record import Record
 from gpufair.core.units import AllocationPath, Instant, NodeName, WorkloadId
 
@@ -43,8 +44,8 @@ class Running:
         self._leaves: dict[AllocationPath, Promised] = {}
         self._protected: dict[WorkloadId, int] = {}
         self._ends: list[tuple[int, WorkloadId]] = []
-        self._freed: dict[NodeName, int] | None = {}
-        self._freed_by_small: dict[int, dict[NodeName, int]] = {}
+        self._freed: Freed | None = None
+        self._freed_by_small: dict[int, Freed] = {}
 
     def enter(self, record: Record, now: Instant) -> None:
         """It holds GPUs here."""
@@ -94,13 +95,13 @@ class Running:
         promised = self._leaves.get(leaf)
         return promised.left(now) if promised is not None else 0
 
-    def freed(self) -> dict[NodeName, int]:
-        """GPUs per node that would be free if everybody left who may be told to; to be read only."""
+    def freed(self) -> Freed:
+        """What would be free if everybody left who may be told to; to be read only."""
         if self._freed is None:
             self._freed = sum_up(self.unallocated, *self.exposed.values())
         return self._freed
 
-    def freed_by_small(self, most: int) -> dict[NodeName, int]:
+    def freed_by_small(self, most: int) -> Freed:
         """The same for unallocated work, and allocated work of at most ``most`` GPUs; to be read only."""
         known = self._freed_by_small.get(most)
         if known is None:
@@ -128,11 +129,11 @@ class Running:
             del users[record.spec.user]
 
 
-def sum_up(*groups: Mapping[WorkloadId, Record]) -> dict[NodeName, int]:
-    """GPUs per node that these workloads hold."""
+def sum_up(*groups: Mapping[WorkloadId, Record]) -> Freed:
+    """What these workloads hold. It is good as long as none of them leaves its group."""
     gpus: dict[NodeName, int] = {}
     for group in groups:
         for record in group.values():
             for lease in record.held.leases if record.held is not None else ():
                 gpus[lease.node] = gpus.get(lease.node, 0) + lease.gpus
-    return gpus
+    return Freed(gpus, groups)

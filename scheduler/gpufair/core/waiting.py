@@ -27,6 +27,7 @@ class WaitClass(NamedTuple):
     gpu_type: str
     pools: tuple[PoolName, ...]
     min_runtime: int
+    demands: tuple[object, ...]  # what the shape asks for beside GPUs
 
 
 class Ticket(NamedTuple):
@@ -46,7 +47,10 @@ def class_of(spec: WorkloadSpec, min_runtime: int) -> WaitClass:
     shape = spec.shape
     # Priority counts inside a leaf and for allocated work only.
     urgency = -spec.priority if spec.allocated else 0
-    return WaitClass(urgency, shape.gpus_per_node, shape.nodes, shape.gpu_type, spec.pools, min_runtime)
+    demands: tuple[object, ...] = ()
+    if shape.demanding:
+        demands = (shape.cpus_per_node, shape.memory_per_node, shape.within, shape.exclude, shape.where)
+    return WaitClass(urgency, shape.gpus_per_node, shape.nodes, shape.gpu_type, spec.pools, min_runtime, demands)
 
 
 def queue_of(spec: WorkloadSpec) -> str:

@@ -62,8 +62,25 @@ def were(count: int) -> str:
 def shape(asked: Shape) -> str:
     """A shape, like 2 nodes × 8 GPUs (a100)."""
     kind = f" ({asked.gpu_type})" if asked.gpu_type else ""
-    per_node = gpus(asked.gpus_per_node)
-    return f"{per_node}{kind}" if asked.nodes == 1 else f"{asked.nodes} nodes × {per_node}{kind}"
+    per_node = f"{gpus(asked.gpus_per_node)}{kind}"
+    if asked.cpus_per_node:
+        per_node += f" + {asked.cpus_per_node} CPUs"
+    if asked.memory_per_node:
+        per_node += f" + {memory(asked.memory_per_node)}"
+    said = per_node if asked.nodes == 1 else f"{asked.nodes} nodes × {per_node}"
+    if asked.block:
+        said += f" in one {asked.block}"
+    if asked.where:
+        said += f" where {names(f'{label} is {value}' for label, value in asked.where)}"
+    return f"{said} not on {names(asked.exclude)}" if asked.exclude else said
+
+
+def memory(size: int) -> str:
+    """An amount of memory, like 64 GiB, exact."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size and size % (1 << power) == 0:
+            return f"{size >> power} {unit}"
+    return f"{size} bytes"
 
 
 def places(leases: Iterable[Lease]) -> str:

@@ -1,0 +1,261 @@
+"""Which victims make room for a workload at the least cost.
+
+A plan is made without touching anything: it names the leases on which the beneficiary starts and the victims, each
+with the right by which it goes, and no victim that the chosen nodes do not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from gpufair.core.amount import Amount, asked, left
+from gpufair.core.facts import Facts
+from gpufair.core.model import Lease, Shape
+from gpufair.core.placement import admits, group, suits
+from gpufair.core.preemption import Candidate, cost_of
+from gpufair.core.record import NodeRecord, Record
+from gpufair.core.units import NodeName, PoolName, WorkloadId
+
+# A plan for a gang is made once for each of so many other gangs: more would only make large plans slow.
+MOST_BEGINNINGS: Final = 4
+
+Q = TypeVar("Q", int, Amount)
+
+
+class SetCost(NamedTuple):
+    """What evicting a set on one node costs."""
+
+    level: int
+    loss: int
+    release: int
+    victims: int
+    left_over: int
+    node: NodeName
+
+
+Price = tuple[SetCost, tuple[Candidate, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who leaves and where the beneficiary then starts."""
+
+    leases: tuple[Lease, ...]
+    victims: tuple[Candidate, ...]
+
+
+def plan(facts: Facts, found: list[Candidate], record: Record, pool: PoolName) -> Plan | None:
+    """The cheapest way to make room for the whole shape in ``pool`` with some of ``found``; None if there is none.
+
+    A gang that can have one block at the same level of victims has it, though others elsewhere would lose less.
+    """
+    shape = record.spec.shape
+    nodes = [node for node in facts.by_pool.get(pool, ()) if admits(node, shape)]
+    best: tuple[tuple[int, ...], Plan] | None = None
+    for rank, label in enumerate((*facts.policy.blocks, "") if shape.nodes > 1 else ("",)):
+        for block in group(nodes, shape, label, lambda node: node.node).values():
+            if len(block) < shape.nodes:
+                continue
+            one = _plan_on({node.node.name: node for node in block}, shape, found)
+            if one is not None:
+                level, *cost = _plan_cost(one)
+                if best is None or (level, rank, *cost) < best[0]:
+                    best = (level, rank, *cost), one
+    return best[1] if best is not None else None
+
+
+def _plan_on(nodes: Mapping[NodeName, NodeRecord], shape: Shape, found: list[Candidate]) -> Plan | None:
+    """The cheapest plan on some nodes, wherever among them."""
+    here = [one for one in found if any(name in nodes for name in one.gpus)]
+    # Node by node a gang looks as dear as all of it, so each of the cheapest is also tried as the beginning.
+    gangs = [one for one in here if sum(1 for name in one.gpus if name in nodes) > 1] if shape.nodes > 1 else []
+    beginnings: list[tuple[Candidate, ...]] = [(), *((gang,) for gang in gangs[:MOST_BEGINNINGS])]
+    plans = (
+        _plan_from(beginning, nodes, shape, here, ALL_THREE)
+        if shape.counted
+        else _plan_from(beginning, nodes, shape, here, GPUS)
+        for beginning in beginnings
+    )
+    return min((one for one in plans if one is not None), key=_plan_cost, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure(Generic[Q]):
+    """What is counted while a plan is made: GPUs, and CPUs and memory with them where the shape takes some."""
+
+    room: Callable[[NodeRecord], Q]
+    asked: Callable[[Shape], Q]
+    freed: Callable[[Candidate, NodeName], Q]
+
+
+GPUS: Final[Measure[int]] = Measure(
+    room=lambda node: node.room,
+    asked=lambda shape: shape.gpus_per_node,
+    freed=lambda candidate, name: candidate.gpus[name],
+)
+ALL_THREE: Final[Measure[Amount]] = Measure(
+    room=left,
+    asked=asked,
+    freed=lambda candidate, _: asked(candidate.record.spec.shape),
+)
+
+
+def _plan_from(
+    beginning: tuple[Candidate, ...],
+    nodes: Mapping[NodeName, NodeRecord],
+    shape: Shape,
+    found: list[Candidate],
+    measure: Measure[Q],
+) -> Plan | None:
+    """A plan in which the candidates of ``beginning`` leave first."""
+    market = _Market(nodes, shape, found, beginning, measure)
+    taken = market.buy(shape.nodes)
+    if taken is None:
+        return None
+    rooms = {name: measure.room(nodes[name]) for name in taken}
+    victims = _spare(market.chosen.values(), rooms, shape, measure)
+    leases = tuple(Lease(name, shape.gpus_per_node) for name in sorted(taken))
+    return Plan(leases, tuple(sorted(victims, key=cost_of)))
+
+
+def _plan_cost(one: Plan) -> tuple[int, int, int, int]:
+    costs = [victim.cost for victim in one.victims]
+    return (
+        max((cost.level for cost in costs), default=-1),
+        sum(cost.loss for cost in costs),
+        max((cost.release for cost in costs), default=0),
+        len(costs),
+    )
+
+
+def validate(facts: Facts, found: Plan, record: Record) -> None:
+    """Try a plan on a copy of the rooms: with the victims gone the beneficiary must fit where it is to start."""
+    shape = record.spec.shape
+    room = {lease.node: left(facts.nodes[lease.node]) for lease in found.leases}
+    for victim in found.victims:
+        for name in victim.gpus:
+            if name in room:
+                room[name] += asked(victim.record.spec.shape)
+    fits = suits(facts.nodes, found.leases, shape) and all(has >= asked(shape) for has in room.values())
+    assert fits, f"{record.id} would not fit after the eviction that was planned for it"
+    assert found.victims, f"{record.id} fits without any eviction"
+
+
+class _Market(Generic[Q]):
+    """The price of making room on each node, given who has been chosen to leave already."""
+
+    def __init__(
+        self,
+        nodes: Mapping[NodeName, NodeRecord],
+        shape: Shape,
+        found: Iterable[Candidate],
+        beginning: tuple[Candidate, ...],
+        measure: Measure[Q],
+    ) -> None:
+        self.chosen: dict[WorkloadId, Candidate] = {candidate.record.id: candidate for candidate in beginning}
+        self._nodes, self._shape = nodes, shape
+        self._measure: Measure[Q] = measure
+        self._here: dict[NodeName, list[Candidate]] = {}
+        for candidate in found:
+            for name in candidate.gpus:
+                if name in nodes:
+                    self._here.setdefault(name, []).append(candidate)
+        self._prices: dict[NodeName, Price] = {}
+        for name in nodes:
+            self._price(name)
+
+    def buy(self, count: int) -> list[NodeName] | None:
+        """The cheapest nodes, one at a time: a gang that leaves one node leaves its others too."""
+        if len(self._prices) < count:
+            return None
+        taken: list[NodeName] = []
+        while len(taken) < count:
+            cost, victims = min(self._prices.values(), key=_set_cost)
+            del self._prices[cost.node]
+            taken.append(cost.node)
+            self.chosen.update((candidate.record.id, candidate) for candidate in victims)
+            for name in sorted({name for candidate in victims for name in candidate.gpus}):
+                if name in self._prices:
+                    self._price(name)
+        return taken
+
+    def _price(self, name: NodeName) -> None:
+        price = _price(self._nodes[name], self._here.get(name, ()), self._shape, self.chosen, self._measure)
+        if price is not None:
+            self._prices[name] = price
+
+
+def _spare(chosen: Iterable[Candidate], room: dict[NodeName, Q], shape: Shape, measure: Measure[Q]) -> list[Candidate]:
+    """Those without whom there would not be enough on the taken nodes, given the ``room`` there; the dearest is
+    spared first."""
+    every, each = sorted(chosen, key=cost_of, reverse=True), measure.asked(shape)
+    for candidate in every:
+        for name in candidate.gpus:
+            if name in room:
+                room[name] += measure.freed(candidate, name)
+    needed: list[Candidate] = []
+    for candidate in every:
+        here = {name: measure.freed(candidate, name) for name in candidate.gpus if name in room}
+        if all(room[name] - freed >= each for name, freed in here.items()):
+            for name, freed in here.items():
+                room[name] -= freed
+        else:
+            needed.append(candidate)
+    return needed
+
+
+def _set_cost(price: Price) -> SetCost:
+    return price[0]
+
+
+def _price(
+    node: NodeRecord,
+    here: Iterable[Candidate],
+    shape: Shape,
+    chosen: Mapping[WorkloadId, Candidate],
+    measure: Measure[Q],
+) -> Price | None:
+    """The cheapest victims that make enough free on one node, beside those chosen already; None if not enough."""
+    name, each, freed = node.node.name, measure.asked(shape), measure.freed
+    open_to_choice: list[Candidate] = []
+    room, gpus = measure.room(node), node.room - shape.gpus_per_node
+    for candidate in here:
+        if candidate.record.id in chosen:
+            room += freed(candidate, name)
+            gpus += candidate.gpus[name]
+        else:
+            open_to_choice.append(candidate)
+    if room >= each:
+        return SetCost(-1, 0, 0, 0, gpus, name), ()
+    greedy: list[Candidate] = []
+    reached = room
+    for candidate in open_to_choice:
+        if reached >= each:
+            break
+        greedy.append(candidate)
+        reached += freed(candidate, name)
+    if not reached >= each:
+        return None
+    needed: list[Candidate] = []
+    for candidate in reversed(greedy):
+        if reached - freed(candidate, name) >= each:
+            reached -= freed(candidate, name)
+        else:
+            needed.append(candidate)
+    # One large victim is often cheaper than the small ones before it.
+    single = next((one for one in open_to_choice if room + freed(one, name) >= each), None)
+    sets = [tuple(needed)] if single is None else [tuple(needed), (single,)]
+    return min(((_sum_up(name, victims, gpus), victims) for victims in sets), key=_set_cost)
+
+
+def _sum_up(name: NodeName, victims: tuple[Candidate, ...], gpus: int) -> SetCost:
+    return SetCost(
+        level=max(candidate.cost.level for candidate in victims),
+        loss=sum(candidate.cost.loss for candidate in victims),
+        release=max(candidate.cost.release for candidate in victims),
+        victims=len(victims),
+        left_over=gpus + sum(candidate.gpus[name] for candidate in victims),
+        node=name,
+    )
