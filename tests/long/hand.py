@@ -107,6 +107,7 @@ class Hand:
         self.nodes = self._cluster(large)
         self.most = 150 if large else draw.choice((6, 15, 30))  # workloads at once
         self.world = LongWorld(policy=random_policy(draw), delays=draw.choice(DELAYS), validate=False, draw=draw)
+        self.largest = {node.name: node.gpus for node in self.nodes}  # that a node ever was: some wait for that
         self.live: list[WorkloadId] = []
         self.count = self.commands = self.refused = self.restarts = self.validated = 0
         weights = dict(HABITS)
@@ -186,7 +187,7 @@ class Hand:
         """Nobody submits any more and all machines are well: everybody who waits gets his turn."""
         world = self.world
         for node in self.nodes:
-            self._try(ev.NodeJoined(world.now, CAUSE, node))
+            self._try(ev.NodeJoined(world.now, CAUSE, replace(node, gpus=self.largest[node.name])))
             self._try(ev.NodeUncordoned(world.now, CAUSE, node.name))
         self._try(ev.BudgetsApplied(world.now, CAUSE, self._budgets()))
         world.delays = Delays()
@@ -275,7 +276,8 @@ class Hand:
         record = self._one(Phase.PARKED) or self._one(*HOLDING)
         if record is not None:
             kept = self.draw.random() < 0.8
-            self._try(ev.ResumeRequested(self.world.now, CAUSE, record.id, from_checkpoint=kept))
+            part = self.draw.choice((None, None, Millis(400), Millis(1_500)))
+            self._try(ev.ResumeRequested(self.world.now, CAUSE, record.id, from_checkpoint=kept, slice=part))
 
     def _busy(self, busy: bool = True) -> None:
         record = self._one(Phase.RUNNING)
@@ -309,6 +311,7 @@ class Hand:
         node = self.draw.choice(self.nodes)
         if self.draw.random() < 0.2:  # it comes back smaller or larger
             node = replace(node, gpus=max(1, node.gpus + self.draw.choice((-2, -1, 1))))
+            self.largest[node.name] = max(self.largest[node.name], node.gpus)
         self._try(ev.NodeJoined(self.world.now, CAUSE, node))
 
     def _edit_budgets(self) -> None:

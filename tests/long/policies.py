@@ -18,6 +18,10 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "grace_session": (Millis(3_000), Millis(0)),
     "grace_batch": (Millis(1_000), Millis(0), Millis(4_000)),
     "commitment": (True, True, False),
+    "debug_min_runtime": (Millis(2_000), Millis(0), Millis(5_000)),
+    "debug_gpus": (2, 1, 4),
+    "debug_share": (0.25, 0.01),
+    "debug_most": (0.5, 0.125, 1.0),
 }
 
 
@@ -29,7 +33,7 @@ def random_policy(draw: Random, like: Policy | None = None) -> Policy:
     start = like or SMALL
     names = [name for name in CHOICES if hasattr(start, name)]
     if like is not None:
-        names = draw.sample(names, 2)
+        names = draw.sample(sorted(names), 2)
     elif draw.random() < 0.33:
         return replace(start, **{name: CHOICES[name][0] for name in names})  # type: ignore[arg-type]
     return replace(start, **{name: draw.choice(CHOICES[name]) for name in names})  # type: ignore[arg-type]

@@ -13,9 +13,8 @@ from gpufair.core import events as ev
 from gpufair.core.model import PreemptReason, WorkloadSpec
 from gpufair.core.units import NodeName, WorkloadId
 
-# Told to leave for somebody else by a right that needs the victim's protection to be over.
-SWAPS = frozenset({PreemptReason.RANK, PreemptReason.PRIORITY})
-PREEMPTIONS = SWAPS | {PreemptReason.UNALLOCATED}
+# Whoever is told to leave for any other reason makes room for somebody else, and must have had his protection.
+NO_PREEMPTIONS = frozenset({"park", "drain", "shutdown"})
 
 
 class BrokenLawError(AssertionError):
@@ -28,6 +27,7 @@ class Run:
 
     incarnation: int
     since: int
+    granted: int  # protection, from the start on
     gpus: dict[NodeName, int]
 
 
@@ -44,7 +44,8 @@ class Watch:
     specs: dict[WorkloadId, WorkloadSpec] = field(default_factory=dict)
     runs: dict[WorkloadId, Run] = field(default_factory=dict)
     had: Counter[WorkloadId] = field(default_factory=Counter)  # GPU-milliseconds held by each workload, runs that ended
-    swapped: Counter[WorkloadId] = field(default_factory=Counter)
+    owing: Counter[WorkloadId] = field(default_factory=Counter)  # what they must have had for all their preemptions
+    sliced: set[WorkloadId] = field(default_factory=set)  # somebody asked for less protection than the spec does
     evicted: set[tuple[WorkloadId, int]] = field(default_factory=set)
     free: dict[NodeName, int] = field(default_factory=dict)
     _rate: list[int] = field(default_factory=lambda: [0, 0])  # GPUs held unallocated, allocated
@@ -68,6 +69,9 @@ class Watch:
         match event:
             case ev.Submitted():
                 self.specs[event.workload] = event.spec
+            case ev.ResumeRequested():
+                if event.slice is not None:
+                    self.sliced.add(event.workload)
             case ev.NodeJoined():
                 held = sum(run.gpus.get(event.node.name, 0) for run in self.runs.values())
                 self.free[event.node.name] = event.node.gpus - held
@@ -92,34 +96,41 @@ class Watch:
         for node, count in gpus.items():
             self.free[node] -= count
             self._require(self.free[node] >= 0, f"P2: {node} is over-allocated by {-self.free[node]}")
-        self.runs[action.workload] = Run(held.incarnation, self.now, gpus)
+        granted, asked = held.protected_until - held.granted_at, spec.min_runtime
+        right = 0 < granted <= asked if action.workload in self.sliced and asked else granted == asked
+        self._require(
+            right and held.granted_at == self.now, f"P1: {action.workload} was granted {granted} ms of {asked}"
+        )
+        self.runs[action.workload] = Run(held.incarnation, self.now, granted, gpus)
         self._rate[spec.allocated] += spec.shape.gpus
 
     def _notice(self, action: act.BeginCheckpoint) -> None:
-        if action.reason not in PREEMPTIONS:
+        if action.reason in NO_PREEMPTIONS:
             return
         self.preemptions[action.reason] += 1
         workload, spec = action.workload, self.specs[action.workload]
         run = self.runs[workload]
         self._require(
-            not spec.allocated or self.now >= run.since + spec.min_runtime,
-            f"P1: {workload} was preempted {run.since + spec.min_runtime - self.now} ms before its protection ended",
+            self.now >= run.since + run.granted,
+            f"P1: {workload} was preempted {run.since + run.granted - self.now} ms before its protection ended",
         )
         self._require((workload, run.incarnation) not in self.evicted, f"P16: {workload} was told to leave twice")
         self.evicted.add((workload, run.incarnation))
-        self._require(action.beneficiary in self.specs, f"P6: {workload} was preempted for nobody")
+        beneficiary = self.specs.get(action.beneficiary) if action.beneficiary is not None else None
+        self._require(beneficiary is not None, f"P6: {workload} was preempted for nobody")
         self._require(
-            (spec.allocated and action.reason in SWAPS) or not spec.allocated,
-            f"P5: {workload} is allocated and went as {action.reason}",
+            beneficiary is None or beneficiary.allocated, f"P5: {workload} was preempted for unallocated work"
         )
-        if action.reason in SWAPS:
-            self.swapped[workload] += 1
-            asked = spec.shape.gpus * spec.min_runtime
-            had = self.had[workload] + sum(run.gpus.values()) * (self.now - run.since)
-            self._require(
-                self.swapped[workload] * asked <= had,
-                f"P15: {workload} was preempted {self.swapped[workload]} times, but has had {had} of {asked} each",
-            )
+        self._require(
+            spec.allocated == (action.reason is not PreemptReason.UNALLOCATED),
+            f"P5: {workload}, allocated {spec.allocated}, went as {action.reason}",
+        )
+        self.owing[workload] += spec.shape.gpus * run.granted
+        had = self.had[workload] + sum(run.gpus.values()) * (self.now - run.since)
+        self._require(
+            self.owing[workload] <= had,
+            f"P15: {workload} has had {had} GPU-ms, less than the {self.owing[workload]} of its preempted starts",
+        )
 
     def _release(self, workload: WorkloadId, node: NodeName) -> None:
         run = self.runs[workload]

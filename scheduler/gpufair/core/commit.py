@@ -64,7 +64,7 @@ def _begin_checkpoint(action: act.BeginCheckpoint, facts: Facts) -> None:
 def _stop(action: act.Stop, facts: Facts) -> None:
     record = facts.record(action.workload)
     move(facts, record, Phase.STOPPING)
-    record.deadline = facts.deadline(record)
+    record.deadline = facts.stop_deadline(record)
     record.reason = action.why
 
 

@@ -314,6 +314,14 @@ class Facts:
         """Until when it must have left if it is told now."""
         return after(self.now, self.grace(record))
 
+    def stop_deadline(self, record: Record) -> Instant:
+        """Until when it is counted on to be gone if it is told to stop now.
+
+        A grace of nothing is no time to kill a process in: whoever waits for it would give up at once, and evict it
+        again when it has come back, for ever.
+        """
+        return after(self.now, max(self.grace(record), self.policy.grid_checkpoint))
+
     def protected_until(self, record: Record) -> Instant:
         """Until when it would be protected if it started now."""
         return after(self.now, record.min_runtime)
