@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from gpufair.client.insight import Choice, ForeseenStep
 
 _USUAL_S = 3600.0
+# What happens between the news: who starts, who is told to leave, who ends.
+_BETWEEN = frozenset({"kept", "given up", "releases", "stopped"})
 
 
 def preview(
     hours: Annotated[float, typer.Option("--hours", min=0.01, max=168.0, help="How far to look.")] = 8.0,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Every step, as when GPUs are kept for somebody and become free.")
+    ] = False,
     as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
@@ -54,6 +59,7 @@ def preview(
             localised(step.why, now),
         )
         for step in seen.steps
+        if everything or step.what not in _BETWEEN
     ]
     table(columns, rows, f"if nothing new arrives, nothing changes in the next {span(hours * 3600)}")
     if rows:

@@ -126,6 +126,7 @@ def test_preview(gpufair: Gpufair, fake: FakeService) -> None:
     steps = [
         {"at_s": NOW + 60, "what": "told to leave", "workload": TRAIN, "user": "ria", "allocation": "a", "gpus": 1, "nodes": ["node-a"],
          "why": "its protection ended", "reason": "rank", "beneficiary": SWEEP, "until_s": NOW + 180},
+        {"at_s": NOW + 80, "what": "releases", "workload": TRAIN, "user": "ria", "gpus": 1, "why": "free"},
         {"at_s": NOW + 90, "what": "starts", "workload": SWEEP, "user": "ben", "gpus": 4, "why": "it comes first"},
     ]  # fmt: skip
     body = {"now_s": NOW, "until_s": NOW + 7200, "cut": "", "steps": steps, "starts": [{"workload": SWEEP, "at_s": NOW + 90}]}
@@ -137,6 +138,7 @@ def test_preview(gpufair: Gpufair, fake: FakeService) -> None:
     assert "starts" in starts
     assert summary.startswith("Of those who wait now, 1 start by ")
     assert "(in 2 h)" in summary
+    assert gpufair("preview", "--all").out.count("releases") == 1
     fake.routes["GET /api/v1/preview"] = Reply(body=body | {"cut": "cut at 2027-01-15 08:00:00Z after 2000 steps"})
     assert gpufair("preview").out.splitlines()[-1].startswith("The preview was cut at ")
     fake.routes["GET /api/v1/preview"] = Reply(body=body | {"steps": [], "starts": []})
