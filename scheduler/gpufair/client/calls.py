@@ -75,7 +75,8 @@ def submit(
     """Ask for a workload. ``None`` leaves a field to the profile or the service's default.
 
     With an ``id`` a repeated submission is the same submission, so only then a lost answer is retried.
-    ``more``: further fields of the submission that the service knows (``notebook``, ``kernel_name``).
+    ``more``: further fields of the submission that the service knows: ``notebook``, ``kernel_name``, and what is asked for
+    on each node beside GPUs: ``cpus``, ``memory_bytes``, ``within``, ``exclude``, ``where``.
     """
     given: dict[str, Any] = {
         "id": id,

@@ -61,6 +61,11 @@ class Workload:
     gpus: int = 0  # per node
     nodes: int = 1
     gpu_type: str = ""
+    cpus: int = 0  # per node, as is memory
+    memory_bytes: int = 0
+    within: str = ""  # a label of which all its nodes have one value
+    exclude: tuple[str, ...] = ()  # nodes that it is never put on
+    where: dict[str, str] = field(default_factory=dict)  # labels that its nodes have
     min_runtime_s: float = 0.0
     resumable: bool = True
     priority: int = 0
@@ -184,6 +189,9 @@ class NodeView:
     cordoned: bool = False
     workloads: tuple[str, ...] = ()
     last_seen_s: float | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    cpus: int | None = None  # None: not counted here
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +208,11 @@ class Profile:
     kind: str = "session"
     priority: int = 0
     expected_s: float | None = None
+    cpus: int = 0  # per node, as is memory
+    memory_bytes: int = 0
+    within: str = ""  # a label of which all its nodes have one value
+    exclude: tuple[str, ...] = ()  # nodes that it is never put on
+    where: dict[str, str] = field(default_factory=dict)  # labels that its nodes have
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,4 +302,6 @@ def _node(inventory: NodeInventory) -> Node:
         gpu_type=inventory.gpu_type,
         pool=PoolName(inventory.pool),
         labels=MappingProxyType(dict(inventory.labels)),
+        cpus=inventory.cpus or None,  # unknown ones are not counted
+        memory=inventory.memory_bytes or None,
     )

@@ -61,7 +61,8 @@ class NodeConfig:
 class Profile:
     """What a kernelspec or ``--profile`` stands for. ``allocation`` "": the user's first open one.
 
-    ``priority`` None: by what is asked for (``submission.usual_priority``).
+    ``cpus`` and ``memory`` (bytes) are taken on each node; ``within``, ``exclude`` and ``where`` are as in the core's
+    ``Shape``. ``priority`` None: by what is asked for (``submission.usual_priority``).
     """
 
     name: str
@@ -75,6 +76,11 @@ class Profile:
     grace: Millis | None = None
     priority: int | None = None
     expected: Millis | None = None  # how long it needs its GPUs in all
+    cpus: int = 0
+    memory: int = 0
+    within: str = ""
+    exclude: tuple[str, ...] = ()
+    where: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +243,12 @@ def _node(table: Table) -> NodeConfig:
         )
     else:
         gpus = table.integer("gpus", 0, 0, MAX_GPUS)
-    labels = table.raw("labels", {})
-    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-        table.fail('labels has to be a table of strings, like {rack = "r1"}', "labels")
     node = NodeConfig(
         name=name,
         gpus=gpus,
         gpu_type=table.text("gpu_type", ""),
         pool=table.ident("pool", "default"),
-        labels=dict(labels),
+        labels=table.labels("labels"),
         cpus=table.integer("cpus", 1, 0, MAX_CPUS) if table.has("cpus") else None,
         memory=table.size("memory", 0) if table.has("memory") else None,
     )
@@ -275,9 +278,22 @@ def _profile(table: Table, policy: Policy) -> Profile:
         grace=table.duration("grace", SECOND, SECOND, HOUR) if table.has("grace") else None,
         priority=table.integer("priority", 0, -1000, 1000) if table.has("priority") else None,
         expected=table.duration("expected", SECOND, SECOND, YEAR) if table.has("expected") else None,
+        cpus=table.integer("cpus", 0, 0, MAX_CPUS),
+        memory=table.size("memory", 0),
+        within=table.text("within", ""),
+        exclude=_excluded(table),
+        where=table.labels("where"),
     )
     table.finish()
     return profile
+
+
+def _excluded(table: Table) -> tuple[str, ...]:
+    names = table.strings("exclude")
+    for name in names:
+        if NAME.fullmatch(name) is None:
+            table.fail(f"exclude: {shown(name)} is no name of a node; leave it out or correct it", "exclude")
+    return names
 
 
 def _users(root: Table, key: str) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ import math
 from typing import Any
 
 from gpufair.core.explain import Explanation
+from gpufair.core.model import Shape
 from gpufair.core.share import Standing
 from gpufair.core.state import State
 from gpufair.core.tree import parent_of
-from gpufair.service.views import seconds
+from gpufair.service.views import demands_view, seconds
 
 
 def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, Any]:
@@ -56,9 +57,16 @@ def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, An
                 "nodes": change.shape.nodes,
                 "gpu_type": change.shape.gpu_type,
                 "min_runtime_s": change.min_runtime / 1000,
+                **_other_demands(change.shape, state.workload(it.workload).spec.shape),
             },
         },
     }
+
+
+def _other_demands(shape: Shape, asked: Shape) -> dict[str, Any]:
+    """What is to be changed of what was asked for beside GPUs."""
+    before, after = demands_view(asked), demands_view(shape)
+    return {name: value for name, value in after.items() if value != before[name]}
 
 
 def _side(standing: Standing | None) -> dict[str, Any] | None:

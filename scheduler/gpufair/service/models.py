@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from gpufair.service.sizes import MAX_SIZE
 from gpufair.service.submission import Wanted
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
@@ -14,6 +15,7 @@ NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"
 WorkloadName = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 PlainName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Line = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Label = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Text = Annotated[str, StringConstraints(max_length=32_768)]
 Seconds = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)]
 
@@ -50,13 +52,19 @@ class Wish(Strict):
     resumable: bool | None = None
     user: PlainName | None = None
     expected_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
+    cpus: Annotated[int, Field(ge=0, le=4096)] | None = None
+    memory_bytes: Annotated[int, Field(ge=0, le=MAX_SIZE)] | None = None
+    within: Label | None = None
+    exclude: Annotated[list[PlainName], Field(max_length=256)] | None = None
+    where: Annotated[dict[Label, Label], Field(max_length=16)] | None = None
     pools: Annotated[list[PlainName], Field(min_length=1, max_length=64)] | None = None
 
     def wanted(self, launch: dict[str, Any]) -> Wanted:
         """For ``submission.spec_of``."""
-        names = set(Wanted.__dataclass_fields__) - {"launch", "pools"}
+        names = set(Wanted.__dataclass_fields__) - {"launch", "pools", "exclude"}
         pools = tuple(self.pools) if self.pools else None
-        return Wanted(launch=launch, pools=pools, **self.model_dump(include=names))
+        exclude = None if self.exclude is None else tuple(self.exclude)
+        return Wanted(launch=launch, pools=pools, exclude=exclude, **self.model_dump(include=names))
 
 
 class Submission(Wish):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from gpufair.core.errors import GpufairError, InvalidSpec, NotAMember, UnknownAllocation
 from gpufair.core.model import DEFAULT_POOL, Kind, Policy, Shape, WorkloadSpec
 from gpufair.core.tree import Tree
-from gpufair.core.units import AllocationPath, Millis, PoolName
+from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
 from gpufair.service.config import Config, Profile
 from gpufair.service.tables import hint
 
@@ -46,6 +46,11 @@ class Wanted:
     resumable: bool | None = None
     pools: tuple[str, ...] | None = None
     expected_s: float | None = None
+    cpus: int | None = None
+    memory_bytes: int | None = None
+    within: str | None = None
+    exclude: tuple[str, ...] | None = None
+    where: Mapping[str, str] | None = None
 
 
 def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSpec:
@@ -67,6 +72,11 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
         gpus_per_node=gpus,
         nodes=profile.nodes if wanted.nodes is None else wanted.nodes,
         gpu_type=profile.gpu_type if wanted.gpu_type is None else wanted.gpu_type,
+        cpus_per_node=profile.cpus if wanted.cpus is None else wanted.cpus,
+        memory_per_node=profile.memory if wanted.memory_bytes is None else wanted.memory_bytes,
+        within=profile.within if wanted.within is None else wanted.within,
+        exclude=_nodes(profile.exclude if wanted.exclude is None else wanted.exclude),
+        where=tuple(sorted((profile.where if wanted.where is None else wanted.where).items())),
     )
     priority = profile.priority if wanted.priority is None else wanted.priority
     return WorkloadSpec(
@@ -124,6 +134,11 @@ def _allocation(asked: str, user: str, tree: Tree) -> AllocationPath:
     if not tree.allows(user, path):
         raise NotAMember(user, path, open_to)
     return path
+
+
+def _nodes(names: Iterable[str]) -> tuple[NodeName, ...]:
+    """As the core wants them: equal wishes are equal."""
+    return tuple(NodeName(name) for name in sorted(set(names)))
 
 
 def _pools(config: Config, gpus: int) -> tuple[PoolName, ...]:

@@ -147,6 +147,13 @@ class Table:
             self.fail(f'{key} = {shown(value)}: expected a list of strings, like ["ada", "bo"]', key)
         return tuple(value)
 
+    def labels(self, key: str) -> dict[str, str]:
+        """A table of strings; empty if there is none."""
+        value = self.raw(key, {})
+        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            self.fail(f'{key} has to be a table of strings, like {{rack = "r1"}}', key)
+        return dict(value)
+
     def table(self, key: str) -> Table:
         """The table ``key``; an empty one if there is none."""
         return Table(self._source, self._file, (*self._path, key), self.raw(key, {}))

@@ -48,6 +48,7 @@ def workload_view(
         "gpus": spec.shape.gpus_per_node,
         "nodes": spec.shape.nodes,
         "gpu_type": spec.shape.gpu_type,
+        **demands_view(spec.shape),
         "min_runtime_s": spec.min_runtime / 1000,
         "resumable": spec.resumable,
         "priority": spec.priority,
@@ -93,6 +94,17 @@ def _waiting(state: State, workload: WorkloadId, position: int) -> tuple[Instant
     return guess.at, brief(state.facts, record, guess)
 
 
+def demands_view(shape: Shape) -> dict[str, Any]:
+    """What a shape asks for beside GPUs."""
+    return {
+        "cpus": shape.cpus_per_node,
+        "memory_bytes": shape.memory_per_node,
+        "within": shape.within,
+        "exclude": list(shape.exclude),
+        "where": dict(shape.where),
+    }
+
+
 def masked(view: dict[str, Any]) -> dict[str, Any]:
     """A Workload object for other users: what a queue has to show, without what they work on."""
     checkpoint = view["checkpoint"]
@@ -118,6 +130,8 @@ def node_view(node: NodeView, last_seen: Instant | None) -> dict[str, Any]:
         "workloads": [workload for workload, _ in node.holders],
         "last_seen_s": seconds(last_seen),
         "labels": dict(node.node.labels),
+        "cpus": node.node.cpus,
+        "memory_bytes": node.node.memory,
     }
 
 
@@ -194,4 +208,9 @@ def profile_view(profile: Profile, policy: Policy) -> dict[str, Any]:
         "kind": profile.kind.value,
         "priority": usual_priority(policy, shape, profile.min_runtime) if priority is None else priority,
         "expected_s": seconds(profile.expected),
+        "cpus": profile.cpus,
+        "memory_bytes": profile.memory,
+        "within": profile.within,
+        "exclude": list(profile.exclude),
+        "where": dict(profile.where),
     }

@@ -117,7 +117,7 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
     journal = await Journal.open(sqlite_url(folder), "test")
     runtime = Runtime(journal, clock, Options(validate=True))
     dispatcher = Dispatcher(folder, secrets)
-    inventory = NodeInventory("n1", ("virtual-0", "virtual-1"))
+    inventory = NodeInventory("n1", ("virtual-0", "virtual-1"), cpus=8, memory_bytes=64 << 30, labels={"rack": "r1"})
     hub = AgentHub(runtime, dispatcher, {"n1": inventory}, Millis(30 * SECOND), settle_s=0.05)
     runtime.backend = hub
     await runtime.start()

@@ -158,6 +158,15 @@ async def test_malformed_submissions_name_the_field(tmp_path: Path) -> None:
         ({"profile": "1gpus"}, 422, "did you mean '1gpu'"),
         ({"allocation": "c"}, 422, "choose one of: a, b"),
         ({"gpus": 64}, 422, "largest that fits"),
+        ({"cpus": -1}, 422, "cpus"),
+        ({"cpus": 1.5}, 422, "cpus"),
+        ({"memory_bytes": "64GiB"}, 422, "memory_bytes"),
+        ({"exclude": ["../x"]}, 422, "exclude"),
+        ({"exclude": ["n1"]}, 422, "n1"),
+        ({"where": {"rack": 1}}, 422, "where"),
+        ({"where": {"rack": "r9"}}, 422, "rack"),
+        ({"cpus": 9}, 422, "9 CPUs"),
+        ({"memory_bytes": 1 << 40}, 422, "1 TiB"),
     ]
     async with service_at(tmp_path) as (it, client):
         for change, status, word in bad:
@@ -169,6 +178,23 @@ async def test_malformed_submissions_name_the_field(tmp_path: Path) -> None:
             headers = {"Content-Type": "application/json"}
             assert (await client.post(f"{API}/workloads", content=text, headers=headers)).status_code in (400, 422)
         assert await it.runtime.views() == []
+
+
+async def test_what_is_taken_beside_gpus_is_shown(tmp_path: Path) -> None:
+    """Who asks for CPUs and memory has them, and others can see what is left for them."""
+    async with service_at(tmp_path) as (_, client):
+        demands = {"cpus": 6, "memory_bytes": 1 << 30, "where": {"rack": "r1"}, "exclude": ["n2"]}
+        body = {"gpus": 1, "min_runtime_s": 60, "user": "ada", "launch": LAUNCH} | demands
+        first = read(Workload, (await client.post(f"{API}/workloads", json=body)).json())
+        assert (first.state, first.cpus, first.memory_bytes, first.where) == ("starting", 6, 1 << 30, {"rack": "r1"})
+        assert (first.exclude, first.within) == (("n2",), "")
+        second = read(Workload, (await client.post(f"{API}/workloads", json=body)).json())
+        assert (second.state, "CPU" in second.waits_for) == ("queued", True), second.waits_for
+        why = read(Explanation, (await client.get(f"{API}/workloads/{second.id}/why")).json())
+        assert why.change is not None
+        assert why.change.fields["cpus"] <= 2
+        node = read(NodeView, (await client.get(f"{API}/nodes")).json()["nodes"][0])
+        assert (node.cpus, node.memory_bytes, node.labels) == (8, 64 << 30, {"rack": "r1"})
 
 
 async def test_bad_ids_in_paths(tmp_path: Path) -> None:

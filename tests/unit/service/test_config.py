@@ -62,6 +62,11 @@ gpus = 8
 nodes = 2
 kind = "batch"
 expected = "2d"
+cpus = 16
+memory = "128GiB"
+within = "rack"
+exclude = ["beta"]
+where = { disk = "fast" }
 """
 
 
@@ -87,6 +92,8 @@ def test_a_full_file_is_read() -> None:
     assert (beta.gpus, beta.pool, beta.cpus, beta.memory) == (None, "second", None, None)
     debug, train = config.profiles
     assert (debug.min_runtime, debug.grace, debug.priority) == (15 * MINUTE, 5 * SECOND, 10)
+    assert (train.cpus, train.memory, train.within, train.exclude) == (16, 128 << 30, "rack", ("beta",))
+    assert train.where == {"disk": "fast"}
     assert (debug.expected, train.expected, train.priority) == (None, 2 * DAY, None)
     assert (train.kind, train.nodes, train.display_name) == (Kind.BATCH, 2, "train")
 
@@ -128,6 +135,8 @@ BAD = [
     ("[[node]]\nname = 'a'\nmemory = 64", 3, ["64", "no unit", '"64GiB"']),
     ("[[node]]\nname = 'a'\nmemory = '64 gigs'", 3, ["64 gigs", "1.5TiB"]),
     ("[[node]]\nname = 'a'\ncpus = 0.5", 3, ["0.5", "integer"]),
+    ("[[profile]]\nname = 'p'\nwhere = {rack = 1}", 3, ["table of strings"]),
+    ("[[profile]]\nname = 'p'\nexclude = ['a b']", 3, ["a b", "no name of a node"]),
     ("[[profile]]\nname = 'p'\nexpected = '0s'", 3, ["out of range"]),
     ("[node]\nname = 'a'", 1, ["[[node]]"]),
     ("[[profile]]\nname = 'p'\nmin_runtime = '9h'", 3, ["9h", "8h"]),

@@ -68,3 +68,18 @@ def test_what_is_no_size_is_refused(value: object) -> None:
     """A plain number most of all: 64 what?"""
     with pytest.raises(ValueError, match=r"512MB, 64GiB or 1\.5TiB"):
         parse_size(value)
+
+
+def test_what_is_wanted_beside_gpus() -> None:
+    """Of the profile unless it is said; in one order, so that equal wishes are equal."""
+    big = Profile(
+        "big", "Big", gpus=8, nodes=2, cpus=4, memory=1 << 30, within="rack", exclude=("n2",), where={"b": "2"}
+    )
+    config = replace(CONFIG, profiles=(big,))
+    shape = asked(config, profile="big").shape
+    assert (shape.cpus_per_node, shape.memory_per_node, shape.within) == (4, 1 << 30, "rack")
+    assert (shape.exclude, shape.where) == (("n2",), (("b", "2"),))
+    other = {"cpus": 0, "memory_bytes": 0, "within": "", "exclude": ("n3", "n1", "n3"), "where": {"b": "1", "a": "2"}}
+    shape = asked(config, profile="big", **other).shape
+    assert (shape.cpus_per_node, shape.memory_per_node, shape.within) == (0, 0, "")
+    assert (shape.exclude, shape.where) == (("n1", "n3"), (("a", "2"), ("b", "1")))
