@@ -56,7 +56,8 @@ def _begin_checkpoint(action: act.BeginCheckpoint, facts: Facts) -> None:
             # Counted here, apart from the rules that decide, so that a broken rule shows (invariant P1).
             facts.protected_preemptions += 1
     move(facts, record, Phase.CHECKPOINTING)
-    record.notice, record.deadline, record.beneficiary = action.reason, action.deadline, action.beneficiary
+    record.notice, record.notice_why, record.deadline = action.reason, action.why, action.deadline
+    record.beneficiary = action.beneficiary
     record.reason = action.why
 
 

@@ -12,7 +12,7 @@ from gpufair.core.model import PreemptReason
 from gpufair.core.record import Record
 from gpufair.core.running import Running
 from gpufair.core.share import Shares
-from gpufair.core.units import AllocationPath, GpuMillis, NodeName, WorkloadId
+from gpufair.core.units import AllocationPath, GpuMillis, Instant, NodeName, WorkloadId
 
 # Leaves whose metric is within a quarter of the most over-served one's are equals; among them the loss decides.
 # Without bands the prototype threw away 7-14 % of all GPU time in work that could not be resumed.
@@ -40,15 +40,20 @@ class Candidate:
 
 def loss(facts: Facts, record: Record) -> GpuMillis:
     """GPU time that an eviction loses: work since the last checkpoint, saving and restoring; all if not resumable."""
+    return loss_at(record, facts.now)
+
+
+def loss_at(record: Record, at: Instant) -> GpuMillis:
+    """What an eviction at an instant would lose, if no checkpoint is taken before."""
     held = record.held
     if held is None:
         return GpuMillis(0)
     if not record.spec.resumable:
-        return GpuMillis(record.gpus * (facts.now - held.granted_at))
+        return GpuMillis(record.gpus * (at - held.granted_at))
     since, twice = held.granted_at, 0
     if record.checkpoint is not None:
         since, twice = max(since, record.checkpoint.at), 2 * record.checkpoint.duration
-    return GpuMillis(record.gpus * (max(0, facts.now - since) + twice))
+    return GpuMillis(record.gpus * (max(0, at - since) + twice))
 
 
 @dataclass(frozen=True, slots=True)

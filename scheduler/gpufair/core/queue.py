@@ -40,6 +40,13 @@ def position(facts: Facts, record: Record) -> int:
     raise AssertionError(f"{record.id} is not queued")
 
 
+def leaves_in_order(facts: Facts) -> Iterator[tuple[AllocationPath, PoolName]]:
+    """Each leaf with allocated work that names a pool first, in the order in which a pass would try them now."""
+    for part in _parts(facts, (facts.waiting.allocated,)):
+        for leaf in part.leaves:
+            yield leaf, part.pool
+
+
 def reserved(facts: Facts) -> list[Record]:
     """Those for whom GPUs are kept, in the order in which they were."""
     return sorted(facts.reserved.values(), key=lambda one: one.reservation.order if one.reservation is not None else 0)
@@ -75,8 +82,8 @@ def _alike(user: str) -> int:
     return 0
 
 
-def _parts(facts: Facts) -> Iterator[_Part]:
-    for side in (facts.waiting.allocated, facts.waiting.unallocated):
+def _parts(facts: Facts, sides: tuple[Side, ...] = ()) -> Iterator[_Part]:
+    for side in sides or (facts.waiting.allocated, facts.waiting.unallocated):
         for pool in sorted({pool for (pool, _), length in side.lengths.items() if length}):
             leaves = [leaf for leaf in sorted(side.lines) if side.lengths[pool, leaf]]
             shares = facts.shares(pool)

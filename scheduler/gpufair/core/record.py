@@ -38,6 +38,7 @@ class Record:
     lost: tuple[tuple[str, str], ...] = ()
     deadline: Instant | None = None  # of the notice, then of the stop
     notice: PreemptReason | None = None
+    notice_why: str = ""  # the sentence of that decision, kept as the beneficiary is
     beneficiary: WorkloadId | None = None  # kept until the next start, so that its owner can be told
     reservation: Reservation | None = None
     debug: bool = False  # it starts, or runs, under the debug right

@@ -14,8 +14,9 @@ from gpufair.core.admission import check, check_policy, is_stale
 from gpufair.core.coach import Coaching, coach
 from gpufair.core.commit import commit
 from gpufair.core.engine import handle
+from gpufair.core.errors import UnknownAllocation
 from gpufair.core.events import Event
-from gpufair.core.explain import Explanation, explain
+from gpufair.core.explain import AllocationExplanation, Explanation, explain, explain_allocation
 from gpufair.core.facts import Facts
 from gpufair.core.figures import AllocationFigures
 from gpufair.core.invariants import validate
@@ -26,7 +27,7 @@ from gpufair.core.queue import queue
 from gpufair.core.record import NodeView, Workload, view
 from gpufair.core.recording import record_event
 from gpufair.core.tree import Tree
-from gpufair.core.units import Instant, Millis, WorkloadId
+from gpufair.core.units import AllocationPath, Instant, Millis, WorkloadId
 from gpufair.core.wakeup import next_wakeup
 
 
@@ -157,6 +158,16 @@ class State:
             UnknownWorkload: There is none.
         """
         return explain(self._facts, self._facts.record(workload))
+
+    def explain_allocation(self, path: AllocationPath) -> tuple[AllocationExplanation, ...]:
+        """How an allocation stands among its siblings in each pool, from the root down to it.
+
+        Raises:
+            UnknownAllocation: There is none.
+        """
+        if path not in self._facts.tree:
+            raise UnknownAllocation(path, self._facts.tree.leaves)
+        return explain_allocation(self._facts, path)
 
     def preview(
         self, until: Instant, assume: Assumed = TYPICAL, most_steps: int = 2_000, most_events: int = 20_000

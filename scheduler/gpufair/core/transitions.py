@@ -38,6 +38,7 @@ def _queued_to_granted(facts: Facts, record: Record) -> None:
     record.parking = record.slice = None
     record.devices, record.lost = (), ()
     record.deadline = record.notice = record.beneficiary = record.exit = None
+    record.notice_why = ""
 
 
 def _granted_to_running(facts: Facts, record: Record) -> None:

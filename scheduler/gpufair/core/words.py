@@ -44,6 +44,12 @@ def gpu_time(millis: int) -> str:
     return f"{millis / 3_600_000:.3g} GPU h"
 
 
+def ordinal(place: int) -> str:
+    """A place counted from 1, like 2nd."""
+    ending = "th" if place % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
+    return f"{place}{ending}"
+
+
 def percent(part: float) -> str:
     """A part of something, like 12 %."""
     return f"{100 * part:.3g} %"

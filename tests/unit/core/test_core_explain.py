@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpufair.core import events as ev
 from gpufair.core import words
 from gpufair.core.brief import brief
+from gpufair.core.errors import UnknownAllocation
 from gpufair.core.estimate import estimate
-from gpufair.core.model import Allocation, Kind, Node, Shape
-from gpufair.core.units import AllocationPath, NodeName, WorkloadId
+from gpufair.core.explain import Threat
+from gpufair.core.model import Allocation, Kind, Node, PreemptReason, Shape
+from gpufair.core.units import AllocationPath, GpuMillis, Instant, NodeName, WorkloadId
 from tests.world import CAUSE, PROMPT, Delays, World
 
 HALVES = [Allocation(AllocationPath(path), "50") for path in ("a", "b")]
@@ -109,7 +113,63 @@ def test_who_was_preempted_learns_for_whom_and_why() -> None:
     world.advance(1_000)
     parked = world.state.explain(V).sentence
     assert "Preempted for u's batch run p while idle: parked" in parked
-    assert "Its GPUs went to u's batch run p." in parked
+    because = "b (m 0.06667 with u's batch run p) is under-served against a (m 0.1667)"
+    assert f"Its GPUs went to u's batch run p: {because}, and the protection of ria's session v has ended." in parked
+    lost = world.state.explain(V).preempted
+    assert lost is not None
+    assert (lost.by, lost.right) == (P, PreemptReason.RANK)
+    world.feed(ev.ResumeRequested(world.now, CAUSE, V))
+    again = world.state.explain(V)
+    assert again.preempted == lost
+    assert again.sentence.startswith(f"Its owner wants it back. It was preempted because {because}, and")
+    assert again.estimate is not None
+
+
+def test_who_cannot_be_resumed_learns_what_he_would_lose() -> None:
+    """Whoever sees it in time asks for more protection."""
+    world = cluster(1)
+    world.submit("v", "a", min_runtime=3_600, resumable=False)
+    world.advance(1_000)
+    world.submit("p", "b", min_runtime=2_000)
+    told = world.state.explain(V)
+    assert told.threat == Threat(P, PreemptReason.RANK, Instant(3_600), GpuMillis(3_600))
+    assert told.sentence == (
+        "It runs on n0 since 1970-01-01 00:00:00Z, protected until 1970-01-01 00:00:03.600Z. u's batch run p could "
+        "preempt it from then on: b (m 0.06667 with this start) is under-served against a (m 0.12). It cannot be "
+        "resumed, so it would lose 0.001 GPU h of work. It was started because a (m 0) was next; 1 GPU was free on n0."
+    )
+
+
+def test_higher_priority_in_one_s_own_leaf_is_named_as_the_right() -> None:
+    """It is no question of shares."""
+    world = cluster(1)
+    world.submit("v", "a", min_runtime=1_000)
+    world.advance(2_000)
+    world.submit("low", "a", min_runtime=500)
+    told = world.state.explain(V)
+    assert "Nobody who waits now could preempt it." in told.sentence
+    assert told.threat is None
+    world.submit("p", "a", min_runtime=20_000, priority=1, gpus=1)
+    assert world.state.explain(V).phase == "checkpointing"
+
+
+def test_an_allocation_is_explained_level_by_level() -> None:
+    """The walk that orders the queue, with the parts of each metric."""
+    world = World().set_up([Allocation(AllocationPath(p)) for p in ("a/x", "a/y", "b")], [Node(NodeName("n0"), 2)])
+    world.submit("v", "a/x", min_runtime=5_000)
+    world.advance(1_000)
+    (told,) = world.state.explain_allocation(AllocationPath("a/y"))
+    assert [(level.parent, level.path, level.place) for level in told.levels] == [("", "a", 2), ("a", "a/y", 1)]
+    assert [one.path for one in told.levels[0].siblings] == ["b", "a"]
+    assert told.levels[0].mine.occupancy == 1_000
+    assert told.levels[0].mine.commitment == 4_000
+    assert told.sentence == (
+        "In default a is 2nd of 2 in all (m 0.08333); a/y is 1st of 2 in a (m 0). a/y has had 0 GPU h in the window and "
+        "was promised 0 GPU h more, of a budget of 0.00833 GPU h."
+    )
+    assert world.state.explain_allocation(AllocationPath(""))[0].sentence == "The root of the budgets owns all of default."
+    with pytest.raises(UnknownAllocation):
+        world.state.explain_allocation(AllocationPath("nowhere"))
 
 
 def test_fewer_gpus_that_would_start_are_named_and_true() -> None:

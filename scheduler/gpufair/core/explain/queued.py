@@ -1,0 +1,166 @@
+"""Why somebody waits: what he waits for, who holds it and until when, what decided, and what would start him now."""
+
+from __future__ import annotations
+
+from gpufair.core import words
+from gpufair.core.brief import rest_left
+from gpufair.core.chances import Chances
+from gpufair.core.change import smallest_change
+from gpufair.core.estimate import estimate
+from gpufair.core.explain.answer import Explanation, Holder
+from gpufair.core.explain.compare import Comparison, most_over_served
+from gpufair.core.explain.resting import first, preemption
+from gpufair.core.facts import STAYING, Facts
+from gpufair.core.placement import admits
+from gpufair.core.queue import position
+from gpufair.core.record import Record
+from gpufair.core.rights import may_leave
+from gpufair.core.units import AllocationPath, PoolName, WorkloadId
+from gpufair.core.waiting import class_of
+
+
+def queued(facts: Facts, record: Record) -> Explanation:
+    """Why a workload waits."""
+    place = position(facts, record)
+    guess = estimate(facts, record, place - 1)
+    holders, comparison = _obstacles(facts, record)
+    if record.reservation is not None:
+        victims = words.names(facts.label(victim) for victim in record.reservation.pending)
+        where = words.places(record.reservation.leases)
+        sentence = f"GPUs on {where} are kept for it; it starts there when {victims} has left. {first(record.reason)}"
+    else:
+        sentence = f"{_blocked(facts, record, holders, comparison)}{_colleague(facts, record)}"
+    return Explanation(
+        workload=record.id,
+        phase=record.phase,
+        position=place,
+        sentence=f"{_earlier(record)}{sentence}",
+        level=comparison.level if comparison else None,
+        mine=comparison.mine if comparison else None,
+        theirs=comparison.theirs if comparison else None,
+        holders=holders,
+        estimate=guess.at,
+        estimate_basis=guess.basis,
+        smallest_change=None if record.reservation is not None else smallest_change(facts, record),
+        preempted=preemption(record),
+    )
+
+
+def _colleague(facts: Facts, record: Record) -> str:
+    """Who of the same leaf comes first for having had less, of equal priority."""
+    spec = record.spec
+    if not spec.allocated or not record.gpus:
+        return ""
+    shares = facts.shares(spec.pools[0])
+    mine, urgency = shares.had(spec.allocation, spec.user), class_of(spec, record.min_runtime).urgency
+    less = [
+        (had, user)
+        for key, queues in facts.waiting.allocated.lines[spec.allocation].items()
+        if key.urgency == urgency and key.pools[0] == spec.pools[0]
+        for user in queues
+        if (had := shares.had(spec.allocation, user)) < mine
+    ]
+    if not less:
+        return ""
+    had, user = min(less)
+    counted = ", protection granted included" if facts.policy.commitment else ""
+    return (
+        f" In {spec.allocation} {user} comes before {spec.user}: of equal priority, who has had less is first "
+        f"({words.gpu_time(had)} and {words.gpu_time(mine)}{counted})."
+    )
+
+
+def _earlier(record: Record) -> str:
+    """What happened to it before, where it ran already."""
+    if not record.starts or record.reservation is not None:
+        return ""
+    lost = preemption(record)
+    because = f"It was preempted because {lost.why}. " if lost is not None else ""
+    return f"{first(record.reason)} {because}"
+
+
+def _obstacles(facts: Facts, record: Record) -> tuple[tuple[Holder, ...], Comparison | None]:
+    """Who holds the GPUs that it could use, and the comparison with the most over-served of them."""
+    holders: list[Holder] = []
+    decisive: Comparison | None = None
+    for pool in record.spec.pools:
+        shares = facts.shares(pool)
+        mine_to_take = _may_preempt(facts, pool, record)
+        leaves: set[AllocationPath] = set()
+        for node in facts.by_pool.get(pool, ()):
+            if not record.gpus or not admits(node, record.spec.shape):
+                continue
+            for workload in sorted(node.holders):
+                other = facts.records[workload]
+                if not other.gpus or other.held is None:
+                    continue
+                if other.spec.allocated and other.phase in STAYING:
+                    leaves.add(other.spec.allocation)
+                holders.append(
+                    Holder(
+                        workload=workload,
+                        user=other.spec.user,
+                        allocation=other.spec.allocation,
+                        node=node.node.name,
+                        gpus=node.holders[workload],
+                        protected_until=other.held.protected_until,
+                        preemptible_now=workload in mine_to_take,
+                    )
+                )
+        if decisive is None and record.spec.allocated:
+            decisive = most_over_served(facts, shares, record, leaves)
+    return tuple(holders), decisive
+
+
+def _may_preempt(facts: Facts, pool: PoolName, record: Record) -> set[WorkloadId]:
+    return may_leave(facts, Chances(facts, pool), record) if record.spec.allocated else set()
+
+
+def _blocked(facts: Facts, record: Record, holders: tuple[Holder, ...], comparison: Comparison | None) -> str:
+    shape = words.shape(record.spec.shape)
+    nodes = [node for pool in record.spec.pools for node in facts.by_pool.get(pool, ())]
+    usable = [node for node in nodes if admits(node, record.spec.shape)]
+    if len(usable) < record.spec.shape.nodes:
+        shut = sum(1 for node in nodes if not node.open)
+        return (
+            f"It waits for {shape}: of {len(nodes)} nodes only {len(usable)} could take a part of it now; "
+            f"{shut} are cordoned or lost."
+        )
+    beside = rest_left(record.spec.shape, usable)
+    if not record.gpus:
+        return f"It waits for {shape}{beside}; it starts as soon as there is enough."
+    free = sum(max(0, node.room) for node in usable)
+    begin = f"It waits for {shape}; {words.gpus(free)} {'is' if free == 1 else 'are'} free{beside}"
+    begin += f", and {_holding(facts, holders)}." if holders else "."
+    if not record.spec.allocated:
+        return f"{begin} It is unallocated, so it starts only on GPUs that nobody else can use."
+    takers = sum(holder.gpus for holder in holders if holder.preemptible_now)
+    if takers:
+        return f"{begin} It may preempt {words.gpus(takers)} of these now, which is not enough on the nodes it needs."
+    if comparison is None:
+        return f"{begin} They belong to its own allocation, where only a higher priority preempts."
+    if comparison.wins:
+        return f"{begin} {comparison}, so it may preempt as soon as a protection there ends."
+    return f"{begin} {comparison}, so it may not preempt yet."
+
+
+def _holding(facts: Facts, holders: tuple[Holder, ...]) -> str:
+    shown = sorted(holders, key=lambda holder: (holder.protected_until, holder.workload, holder.node))[:3]
+    said = ", ".join(
+        f"{facts.label(holder.workload)} ({holder.allocation}) holds {holder.gpus} on {holder.node} "
+        f"{_until(facts, holder)}"
+        for holder in shown
+    )
+    more = len(holders) - len(shown)
+    return f"{said} and {more} more hold the others" if more else said
+
+
+def _until(facts: Facts, holder: Holder) -> str:
+    record = facts.records[holder.workload]
+    if record.phase not in STAYING:
+        return f"and is leaving by {words.moment(record.deadline or facts.now)}"
+    if not record.spec.allocated:
+        return "unallocated"
+    if holder.protected_until <= facts.now:
+        return f"unprotected since {words.moment(holder.protected_until)}"
+    return f"protected until {words.moment(holder.protected_until)}"

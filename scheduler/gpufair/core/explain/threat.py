@@ -1,0 +1,80 @@
+"""Who of those who wait could preempt somebody who runs, by which right, when, and what would be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from gpufair.core.chances import Chances
+from gpufair.core.debug import is_debug, largest_victim
+from gpufair.core.explain.answer import Threat
+from gpufair.core.explain.compare import Comparison, compare
+from gpufair.core.facts import Facts
+from gpufair.core.model import PreemptReason
+from gpufair.core.preemption import loss_at
+from gpufair.core.queue import leaves_in_order
+from gpufair.core.record import Record
+from gpufair.core.units import AllocationPath
+from gpufair.core.waiting import Line, WaitClass, class_of, in_order
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The first in the queue that could preempt somebody."""
+
+    by: Record
+    threat: Threat
+    comparison: Comparison | None  # where rank decides
+
+
+def first_threat(facts: Facts, record: Record) -> Found | None:
+    """The first in the queue that could preempt one who runs as soon as he is unprotected, as the metrics are now.
+
+    Whoever has GPUs kept for him already is left out: he has his victims.
+    """
+    held = record.held
+    if not record.gpus or held is None:
+        return None
+    here = Chances(facts, held.pool)
+    for asker, right in _askers(facts, here, record):
+        earliest = max(facts.now, held.protected_until)
+        threat = Threat(asker.id, right, earliest, loss_at(record, earliest))
+        ranked = right is PreemptReason.RANK
+        return Found(asker, threat, compare(facts, here.shares, asker, record.spec.allocation) if ranked else None)
+    return None
+
+
+def _askers(facts: Facts, here: Chances, victim: Record) -> Iterator[tuple[Record, PreemptReason]]:
+    for leaf, pool in leaves_in_order(facts):
+        found: dict[WaitClass, PreemptReason] = {}
+        line: Line = {}
+        for key, queues in facts.waiting.allocated.lines[leaf].items():
+            if key.pools[0] == pool and here.pool in key.pools:
+                right = right_over(facts, here, leaf, key, victim)
+                if right is not None:
+                    line[key], found[key] = queues, right
+        if not line:
+            continue
+        shares = here.shares if pool == here.pool else facts.shares(pool)
+        for ticket in in_order(line, partial(shares.had, leaf)):
+            asker = facts.records[ticket.workload]
+            if asker.reservation is None:
+                yield asker, found[class_of(asker.spec, asker.min_runtime)]
+
+
+def right_over(
+    facts: Facts, here: Chances, leaf: AllocationPath, key: WaitClass, victim: Record
+) -> PreemptReason | None:
+    """The mildest right of allocated workloads of a class over one who runs, were he unprotected; None if none."""
+    theirs, gpus = victim.spec.allocation, key.nodes * key.gpus_per_node
+    if not victim.spec.allocated:
+        return PreemptReason.UNALLOCATED
+    if leaf == theirs and -key.urgency > victim.spec.priority:
+        return PreemptReason.PRIORITY
+    if here.shares.outranks(leaf, theirs, gpus * key.min_runtime, facts.policy.hysteresis):
+        return PreemptReason.RANK
+    short = is_debug(facts.policy, key.min_runtime, gpus)
+    if short and victim.gpus <= largest_victim(gpus) and here.debug.allows(leaf, gpus):
+        return PreemptReason.DEBUG
+    return None
