@@ -26,7 +26,7 @@ from gpufair.core.preemption import BAND, Candidate, Cost, loss
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.recording import record_event
 from gpufair.core.settle import overdue, settle
-from gpufair.core.share import Shares
+from gpufair.core.share import Denominators, Shares
 from gpufair.core.tree import ROOT, Tree
 from gpufair.core.units import AllocationPath, CauseId, GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
 from gpufair.core.waiting import Line, Queues, Ticket, WaitClass
@@ -525,6 +525,19 @@ def shares_of(facts: Facts, pool: PoolName) -> Shares:
         committed = promised.get((leaf, user), 0) if facts.policy.commitment else 0
         return ledger.occupancy_of(leaf, user, facts.now, facts.policy.window) + committed
 
+    now, window = facts.now, facts.policy.window
+    owed = {leaf: account.within(now, window) for leaf, account in ledger.owed.items()}
+    wanted = {leaf: account.demand for leaf, account in ledger.owed.items()}
+    denominators = Denominators(
+        tree=facts.tree,
+        banking=facts.policy.banking,
+        newcomer=facts.policy.newcomer,
+        capacity=facts.capacity(pool),
+        elapsed=ledger.capacity.occupancy(now, window),
+        window=window,
+        owed=summed(facts.tree, owed),
+        demand=summed(facts.tree, wanted),
+    )
     return Shares(
         tree=facts.tree,
         occupancy=occupancies(ledger, facts.tree, facts.now, facts.policy.window),
@@ -533,6 +546,7 @@ def shares_of(facts: Facts, pool: PoolName) -> Shares:
         window=facts.policy.window,
         count_commitment=facts.policy.commitment,
         researchers=had,
+        denominators=denominators,
     )
 
 
@@ -540,7 +554,7 @@ def summed(tree: Tree, own: dict[AllocationPath, int]) -> dict[AllocationPath, i
     """A figure of the leaves for every tree node."""
     result = dict.fromkeys((node.path for node in tree.nodes()), 0)
     for leaf, amount in own.items():
-        for path in tree[leaf].lineage:
+        for path in tree[tree.nearest(leaf)].lineage:
             result[path] += amount
     return result
 

@@ -40,11 +40,20 @@ SMALL = Policy(
     grid_checkpoint=Millis(500),
     grace_session=Millis(3_000),
     grace_batch=Millis(1_000),
+    banking=1.0,
     debug_min_runtime=Millis(0),
 )
 
 # Every rule switched on, with numbers that matter in a cluster of a few GPUs.
-FULL = replace(SMALL, debug_min_runtime=Millis(2_000), debug_gpus=2, debug_share=0.25, debug_most=0.5)
+FULL = replace(
+    SMALL,
+    banking=0.25,
+    newcomer=Millis(2_000),
+    debug_min_runtime=Millis(2_000),
+    debug_gpus=2,
+    debug_share=0.25,
+    debug_most=0.5,
+)
 
 
 @dataclass(frozen=True)

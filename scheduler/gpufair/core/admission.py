@@ -43,10 +43,8 @@ def check_policy(policy: Policy) -> None:
     Raises:
         InvalidSpec: Which one and why.
     """
-    if policy.banking != 1.0:
-        raise InvalidSpec(
-            f"banking (beta) of {policy.banking:g} is not implemented yet; use 1.0: unused time is credit in full"
-        )
+    if not 0 <= policy.banking <= 1:
+        raise InvalidSpec(f"banking (beta) of {policy.banking:g} is not a fraction; use one from 0 to 1, like 0.25")
     if not 0 <= policy.hysteresis < 1:
         raise InvalidSpec(f"hysteresis of {policy.hysteresis:g} is not a fraction; use one from 0 up to 1, like 0.02")
     if not all(policy.blocks) or len(set(policy.blocks)) < len(policy.blocks):
@@ -54,7 +52,7 @@ def check_policy(policy: Policy) -> None:
     for name in ("window", "grid", "grid_checkpoint"):
         if getattr(policy, name) <= 0:
             raise InvalidSpec(f"{name} must be longer than 0")
-    for name in ("max_min_runtime", "grace_session", "grace_batch", "debug_min_runtime", "debug_gpus"):
+    for name in ("max_min_runtime", "grace_session", "grace_batch", "newcomer", "debug_min_runtime", "debug_gpus"):
         if getattr(policy, name) < 0:
             raise InvalidSpec(f"{name} cannot be negative")
     for name in ("debug_share", "debug_most"):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from gpufair.core import demand, metrics
 from gpufair.core.amount import rest
 from gpufair.core.errors import UnknownWorkload
 from gpufair.core.ledger import PoolLedger
@@ -17,9 +18,9 @@ from gpufair.core.model import Held, Lease, Node, Phase, Policy, WorkloadSpec
 from gpufair.core.record import NodeRecord, Record, Reservation
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running
-from gpufair.core.share import Shares, Sums
+from gpufair.core.share import Shares
 from gpufair.core.tree import Tree
-from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName, WorkloadId, after
+from gpufair.core.units import Instant, Millis, NodeName, PoolName, WorkloadId, after
 from gpufair.core.waiting import Ticket, Waiting
 
 # Phases in which GPUs are held and nobody has told the workload to leave.
@@ -43,6 +44,7 @@ class Facts:
         self.closed: set[NodeName] = set()  # nodes on which nothing may start
         self._capacities: dict[PoolName, int] = {}
         self.waiting = Waiting()
+        self.demand = demand.Demand()
         self.running: dict[PoolName, Running] = {}
         self.leaving: dict[WorkloadId, Record] = {}  # told to, and still holding
         self.reserved: dict[WorkloadId, Record] = {}
@@ -87,10 +89,12 @@ class Facts:
     def enqueue(self, record: Record) -> None:
         """Give it its place in the queue: that of its first submission."""
         self.waiting.add(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
+        demand.begin_to_wait(self, record)
 
     def dequeue(self, record: Record) -> None:
         """Take it out of the queue, with its reservation."""
         self.waiting.remove(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
+        demand.cease_to_wait(self, record)
         self.unreserve(record)
 
     def ask_for_a_slice(self, record: Record, span: Millis) -> None:
@@ -156,6 +160,7 @@ class Facts:
         if gpus and record.spec.allocated and record.held is not None:
             ledger, spec = self.ledger(record.held.pool), record.spec
             ledger.charge(spec.allocation, spec.user, self.now, sign * gpus, self.policy.window)
+            demand.want(self, record.held.pool, spec.allocation, sign * gpus)
 
     def _no_longer_pending(self, victim: Record) -> None:
         owner = self.records.get(victim.beneficiary) if victim.beneficiary is not None else None
@@ -228,6 +233,18 @@ class Facts:
         for record in self.nodes.values():
             self.by_pool.setdefault(record.node.pool, []).append(record)
         self.touch(node.name)
+        demand.recount(self)
+
+    def lose_node(self, name: NodeName) -> None:
+        """A node, on which nobody holds anything any more, is gone."""
+        self.nodes[name].lost = True
+        self.touch(name)
+        demand.recount(self)
+
+    def apply_budgets(self, tree: Tree) -> None:
+        """From now on another tree holds."""
+        self.tree = tree
+        demand.recount(self)
 
     def touch(self, name: NodeName) -> None:
         """Count anew what the GPUs of a node are used for."""
@@ -266,37 +283,8 @@ class Facts:
     # -- figures --------------------------------------------------------------------------------------------------
 
     def shares(self, pool: PoolName) -> Shares:
-        """The metrics of a pool as of now. Reservations count as committed: they will start."""
-        ledger = self.ledgers.get(pool) or PoolLedger()
-        running = self.running.get(pool) or Running()
-        now, window = self.now, self.policy.window
-        reserved: dict[AllocationPath, int] = {}
-        reserved_by: dict[tuple[AllocationPath, str], int] = {}
-        for record in self.reserved.values():
-            if record.reservation is not None and record.reservation.pool == pool:
-                leaf, user = record.spec.allocation, record.spec.user
-                reserved[leaf] = reserved.get(leaf, 0) + record.commitment
-                reserved_by[leaf, user] = reserved_by.get((leaf, user), 0) + record.commitment
-
-        def committed(leaf: AllocationPath) -> int:
-            return running.promised_to(leaf, now) + reserved.get(leaf, 0)
-
-        def had(leaf: AllocationPath, user: str) -> int:
-            occupancy = ledger.occupancy_of(leaf, user, now, window)
-            if not self.policy.commitment:
-                return occupancy
-            promised = running.promised.get(leaf, {}).get(user)
-            return occupancy + (promised.left(now) if promised else 0) + reserved_by.get((leaf, user), 0)
-
-        return Shares(
-            tree=self.tree,
-            occupancy=ledger.occupancies(self.tree, now, window),
-            commitment=Sums(self.tree, committed),
-            capacity=self.capacity(pool),
-            window=window,
-            count_commitment=self.policy.commitment,
-            researchers=had,
-        )
+        """The metrics of a pool as of now."""
+        return metrics.shares_of(self, pool)
 
     def exposed(self, record: Record) -> bool:
         """Whether it may be told to leave now: its protection is over, or it never had any."""
@@ -331,6 +319,7 @@ class Facts:
         twin = Facts(self.policy)
         twin.tree, twin.now = self.tree, self.now
         twin.reservations, twin.protected_preemptions = self.reservations, self.protected_preemptions
+        twin.demand = self.demand.copy()
         twin.ledgers = {pool: ledger.copy() for pool, ledger in self.ledgers.items()}
         twin.nodes = {
             name: replace(node, holders=dict(node.holders), claims=dict(node.claims))
@@ -345,7 +334,9 @@ class Facts:
         """Take in the record of a workload from elsewhere: a copy, or a snapshot."""
         self.records[record.id] = record
         if record.phase is Phase.QUEUED:
-            self.enqueue(record)
+            self.waiting.add(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
+            if demand.wants(record):
+                self.demand.list_waiting(record)
         if record.reservation is not None:
             self.reserved[record.id] = record
         if record.debug:

@@ -27,6 +27,8 @@ class AllocationFigures:
     metric: float
     running_gpus: int
     queued_gpus: int
+    owed: GpuMillis
+    wanted_gpus: int  # that run, and that wait and could be started
 
 
 def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
@@ -36,6 +38,7 @@ def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
         shares = facts.shares(pool)
         running = _sum_gpus(facts, [record for record in facts.holding.values() if _runs_in(record, pool)])
         queued = _sum_gpus(facts, [record for record in facts.records.values() if _waits_for(record, pool)])
+        wanted = facts.ledger(pool).demand(facts.tree)
         for node in facts.tree.nodes():
             standing = shares.standing(node.path)
             result.append(
@@ -51,6 +54,8 @@ def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
                     metric=standing.metric,
                     running_gpus=running.get(node.path, 0),
                     queued_gpus=queued.get(node.path, 0),
+                    owed=standing.owed,
+                    wanted_gpus=wanted[node.path],
                 )
             )
     return tuple(result)

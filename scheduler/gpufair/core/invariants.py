@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufair.core import amount
+from gpufair.core import amount, demand
 from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.model import HOLDING, Phase, Shape
 from gpufair.core.placement import place
+from gpufair.core.possible import could_hold_now
 from gpufair.core.queue import queue
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running
+from gpufair.core.units import AllocationPath, PoolName
 
 
 def validate(facts: Facts) -> None:
@@ -20,7 +22,7 @@ def validate(facts: Facts) -> None:
     Raises:
         Inconsistent: Naming each that is broken.
     """
-    broken = [*_nodes(facts), *_workloads(facts), *_reservations(facts), *_ledger(facts), *_indexes(facts)]
+    broken = [*_nodes(facts), *_workloads(facts), *_reservations(facts), *_ledger(facts), *_demand(facts), *_indexes(facts)]
     if broken:
         raise Inconsistent("; ".join(broken))
 
@@ -118,6 +120,30 @@ def _ledger(facts: Facts) -> Iterator[str]:
                 below = sum(occupancy[child] for child in node.children)
                 if below > occupancy[node.path]:
                     yield f"pool {pool}: {node.path!r} was charged less than its children (P7)"
+
+
+def _demand(facts: Facts) -> Iterator[str]:
+    wanted: dict[tuple[PoolName, AllocationPath], int] = {}
+    for record in facts.records.values():
+        pool = record.held.pool if record.held is not None else None
+        gpus = record.rate
+        if record.phase is Phase.QUEUED and demand.wants(record):
+            here = [one for one in record.spec.pools if could_hold_now(facts.by_pool.get(one, ()), record.spec.shape)]
+            pool, gpus = (here[0] if here else None), record.gpus
+        if pool is not None and gpus:
+            where = pool, record.spec.allocation
+            wanted[where] = wanted.get(where, 0) + gpus
+    listed = {
+        (pool, leaf): owed.demand for pool, ledger in facts.ledgers.items() for leaf, owed in ledger.owed.items()
+    }
+    if {where: gpus for where, gpus in listed.items() if gpus} != wanted:
+        yield f"demand is listed as {listed}, and it is {wanted} (P8)"
+    for pool, ledger in facts.ledgers.items():
+        if ledger.capacity.gpus != facts.capacity(pool):
+            yield f"pool {pool}: its capacity is counted as {ledger.capacity.gpus} (P8)"
+        for leaf, owed in ledger.owed.items():
+            if owed.ceiling != demand.ceiling(facts, pool, leaf):
+                yield f"pool {pool}: {leaf} is thought to be entitled to {owed.ceiling} millionths (P8)"
 
 
 def _indexes(facts: Facts) -> Iterator[str]:

@@ -6,9 +6,11 @@ charge one window ago, in integers, so usage leaves the window after exactly W.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
+from gpufair.core.owed import Owed
 from gpufair.core.share import Sums
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, GpuMillis, Instant, Millis, PoolName
@@ -129,7 +131,7 @@ class Conservation:
 class PoolLedger:
     """Accounts and totals of one pool. GPUs by use are rates, integrated as time passes."""
 
-    __slots__ = ("accounts", "rates", "researchers", "totals")
+    __slots__ = ("accounts", "capacity", "owed", "rates", "researchers", "totals")
 
     # What the GPUs of a pool can be, apart from charged, which the accounts count by themselves.
     USES = ("unallocated", "held", "idle", "unavailable", "capacity")
@@ -138,6 +140,8 @@ class PoolLedger:
         self.accounts: dict[AllocationPath, Account] = {}
         # The parts of each leaf's account, by researcher. They order a leaf's own queue and nothing else.
         self.researchers: dict[AllocationPath, dict[str, Account]] = {}
+        self.owed: dict[AllocationPath, Owed] = {}
+        self.capacity = Account()  # GPUs on nodes that are not lost
         self.rates: dict[str, int] = dict.fromkeys(self.USES, 0)
         self.totals: dict[str, int] = dict.fromkeys(self.USES, 0)
 
@@ -167,17 +171,15 @@ class PoolLedger:
 
     def occupancies(self, tree: Tree, now: Instant, window: Millis) -> Sums:
         """Occupancy of every tree node: its own account and all below it, dropped allocations included."""
-        strays: dict[AllocationPath, list[Account]] = {}
-        for path, account in self.accounts.items():
-            if path not in tree:
-                strays.setdefault(tree.nearest(path), []).append(account)
+        return _sums(tree, self.accounts, lambda account: account.occupancy(now, window))
 
-        def own(path: AllocationPath) -> int:
-            account = self.accounts.get(path)
-            occupancy = account.occupancy(now, window) if account is not None else 0
-            return occupancy + sum(stray.occupancy(now, window) for stray in strays.get(path, ()))
+    def owed_within(self, tree: Tree, now: Instant, window: Millis) -> Sums:
+        """What every tree node was owed in the window, in millionths of a GPU x ms."""
+        return _sums(tree, self.owed, lambda owed: owed.within(now, window))
 
-        return Sums(tree, own)
+    def demand(self, tree: Tree) -> Sums:
+        """How many GPUs every tree node wants at present."""
+        return _sums(tree, self.owed, lambda owed: owed.demand)
 
     def conservation(self, pool: PoolName, now: Instant) -> PoolConservation:
         """Where the pool's GPU time went until ``now``, to which the totals have been advanced."""
@@ -198,9 +200,29 @@ class PoolLedger:
         twin.researchers = {
             path: {user: account.copy() for user, account in users.items()} for path, users in self.researchers.items()
         }
+        twin.owed = {path: owed.copy() for path, owed in self.owed.items()}
+        twin.capacity = self.capacity.copy()
         twin.rates = dict(self.rates)
         twin.totals = dict(self.totals)
         return twin
+
+
+A = TypeVar("A")
+
+
+def _sums(tree: Tree, accounts: Mapping[AllocationPath, A], amount: Callable[[A], int]) -> Sums:
+    """A figure of the accounts for every tree node; dropped allocations count where they hung."""
+    strays: dict[AllocationPath, list[A]] = {}
+    for path, account in accounts.items():
+        if path not in tree:
+            strays.setdefault(tree.nearest(path), []).append(account)
+
+    def own(path: AllocationPath) -> int:
+        account = accounts.get(path)
+        mine = amount(account) if account is not None else 0
+        return mine + sum(amount(stray) for stray in strays.get(path, ())) if strays else mine
+
+    return Sums(tree, own)
 
 
 def sum_up(pools: Iterable[PoolConservation]) -> Conservation:

@@ -196,7 +196,8 @@ class Policy:
     debug_gpus: int = 8
     debug_share: float = 0.01
     debug_most: float = 0.125
-    banking: float = 1.0  # beta; the demand-aware metric (beta < 1) is not implemented yet
+    banking: float = 0.25  # beta: how much of the time that an allocation did not ask for it keeps as credit
+    newcomer: Millis = Millis(30 * MINUTE)  # entitlement that every allocation starts from, where beta < 1
 
 
 class PreemptReason(StrEnum):

@@ -22,6 +22,11 @@ def could_hold(nodes: Iterable[NodeRecord], shape: Shape) -> bool:
     return enough(fitting, shape)
 
 
+def could_hold_now(nodes: Iterable[NodeRecord], shape: Shape) -> bool:
+    """Whether a pool could hold the shape with the nodes that are present, were they empty. Cordoned ones count."""
+    return could_hold((node for node in nodes if not node.lost), shape)
+
+
 def largest(nodes: Iterable[NodeRecord], shape: Shape) -> Shape | None:
     """The shape nearest to the asked one that could ever be had; None if there is no node of the kind asked for.
 

@@ -27,6 +27,8 @@ class Record:
     spec: WorkloadSpec
     submitted_at: Instant
     phase: Phase = Phase.QUEUED
+    queued_at: Instant = Instant(0)  # since when it waits, if it does
+    waits: tuple[tuple[Instant, Instant], ...] = ()  # when it waited, kept until it starts for the first time
     held: Held | None = None
     incarnation: int = 0
     busy: bool = False

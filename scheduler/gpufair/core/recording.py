@@ -38,7 +38,7 @@ def _policy_changed(event: ev.PolicyChanged, facts: Facts) -> Touched:
 
 @record_event.register
 def _budgets_applied(event: ev.BudgetsApplied, facts: Facts) -> Touched:
-    facts.tree = Tree(event.allocations)
+    facts.apply_budgets(Tree(event.allocations))
     return ()
 
 
@@ -56,8 +56,7 @@ def _node_lost(event: ev.NodeLost, facts: Facts) -> Touched:
         record = facts.records[workload]
         _note_who_waits(record, busy=False)
         facts.release(record, only=event.node)
-    node.lost = True
-    facts.touch(event.node)
+    facts.lose_node(event.node)
     return holders
 
 

@@ -1,15 +1,19 @@
 """The fair-share metric of one pool at one moment, and the walk down the tree that makes it an order.
 
-m = (O + K) / (a * Cap * W): charged occupancy in the window and commitment, over the entitlement to the window.
-Below 1 an allocation is under-served. beta (banking) is 1 here: unused time is kept as credit in full.
+m = (O + K) / (beta * a * Cap(W) + (1 - beta) * owed(W)): charged occupancy in the window and commitment, over what the
+allocation was entitled to. Below 1 it is under-served. beta (banking) says how much of the time that it did not ask for
+is kept as credit. What is divided are integers, once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 from math import inf
 
+from gpufair.core.owed import MICRO
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, GpuMillis, Millis
 
@@ -24,9 +28,14 @@ class Standing:
     entitlement: float
     budget: GpuMillis
     metric: float
+    owed: GpuMillis = GpuMillis(0)
 
 
 def _nothing(leaf: AllocationPath, user: str) -> int:
+    return 0
+
+
+def _zero(path: AllocationPath) -> int:
     return 0
 
 
@@ -42,6 +51,72 @@ class Sums(dict[AllocationPath, int]):
         return total
 
 
+@cache
+def _exact(banking: float) -> tuple[int, int]:
+    """Beta as people write it: 0.1 is a tenth."""
+    return Fraction(str(banking)).as_integer_ratio()
+
+
+class Denominators:
+    """What O + K of an allocation is measured against, as an exact fraction.
+
+    Args:
+        tree: The budget tree.
+        banking: Beta. With 1 the capacity cancels out of every rank: the classic rule.
+        newcomer: With less than 1, entitlement of this span is added, so that a newcomer is not measured against 0.
+        capacity: GPUs of the pool at present.
+        elapsed: Cap(W), the capacity integrated over the window.
+        window: W.
+        owed: Of every tree node in the window, in millionths of a GPU x ms.
+        demand: GPUs that every tree node wants at present.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        banking: float,
+        newcomer: Millis,
+        capacity: int,
+        elapsed: int,
+        window: Millis,
+        owed: Mapping[AllocationPath, int],
+        demand: Mapping[AllocationPath, int],
+    ) -> None:
+        self._tree, self._owed, self._demand = tree, owed, demand
+        self._kept, self._parts = _exact(banking)
+        # A pool without GPUs still ranks what waits for it.
+        self._full = elapsed or max(capacity, 1) * window
+        self._capped = elapsed * MICRO
+        self._credit = self._kept * self._capped + max(capacity, 1) * newcomer * self._parts * MICRO
+        self._known: dict[AllocationPath, tuple[int, int]] = {}
+
+    def of(self, path: AllocationPath) -> tuple[int, int]:
+        """(factor, denominator): m is (O + K) x factor / denominator. The denominator is 0 where nothing is due."""
+        known = self._known.get(path)
+        if known is None:
+            known = self._known[path] = self._work_out(path)
+        return known
+
+    def _work_out(self, path: AllocationPath) -> tuple[int, int]:
+        numerator, denominator = self._tree.ratio(path)
+        if self._kept == self._parts:
+            return denominator, numerator * self._full
+        due = self._owed[path] * denominator
+        if not due and not self._demand[path]:
+            due = numerator * self._capped  # it has not asked for anything yet
+        weighed = numerator * self._credit + (self._parts - self._kept) * due
+        return denominator * self._parts * MICRO, weighed
+
+    def owed(self, path: AllocationPath) -> GpuMillis:
+        """What an allocation was owed in the window, in whole GPU-ms, for people to read."""
+        return GpuMillis(self._owed[path] // MICRO)
+
+
+def _whole_window(tree: Tree, full: int, window: Millis) -> Denominators:
+    nothing = Sums(tree, _zero)
+    return Denominators(tree, 1.0, Millis(0), 1, full, window, nothing, nothing)
+
+
 class Shares:
     """Metrics of all allocations in one pool, kept current while a pass grants GPUs.
 
@@ -53,6 +128,7 @@ class Shares:
         window: W.
         count_commitment: Whether K is part of the metric.
         researchers: O + K of a researcher in a leaf, K if it is counted.
+        denominators: What O + K is measured against; the entitlement to the whole window, if not given.
     """
 
     def __init__(
@@ -64,6 +140,7 @@ class Shares:
         window: Millis,
         count_commitment: bool,
         researchers: Callable[[AllocationPath, str], int] = _nothing,
+        denominators: Denominators | None = None,
     ) -> None:
         self.tree = tree
         self._occupancy = occupancy
@@ -71,6 +148,7 @@ class Shares:
         self._granted: dict[AllocationPath, int] = {}
         # A pool without GPUs still ranks what waits for it.
         self._full = max(capacity, 1) * window
+        self._denominators = denominators or _whole_window(tree, self._full, window)
         self._count = count_commitment
         self._metrics: dict[AllocationPath, float] = {}
         self._researchers = researchers
@@ -98,10 +176,13 @@ class Shares:
     def metric_with(self, path: AllocationPath, more: int) -> float:
         """m of an allocation if ``more`` GPU time were promised to it."""
         committed = self.committed(path) + more if self._count else 0
-        numerator, denominator = self.tree.ratio(path)
-        if not numerator:
+        if not self.tree.ratio(path)[0]:
             return inf
-        return (self._occupancy[path] + committed) * denominator / (numerator * self._full)
+        factor, denominator = self._denominators.of(path)
+        had = self._occupancy[path] + committed
+        if not denominator:  # with beta 0 and nothing for newcomers
+            return inf if had else 0.0
+        return had * factor / denominator
 
     def had(self, leaf: AllocationPath, user: str) -> int:
         """O + K of a researcher in a leaf: the one with less comes first there, if their priorities are equal."""
@@ -120,6 +201,7 @@ class Shares:
             entitlement=float(entitlement),
             budget=GpuMillis(int(entitlement * self._full)),
             metric=self.metric_with(path, more),
+            owed=self._denominators.owed(path),
         )
 
     def outranks(self, mine: AllocationPath, theirs: AllocationPath, own: int, hysteresis: float) -> bool:

@@ -15,12 +15,19 @@ from gpufair.core.codec import MalformedRecord, Plain, decode, encode
 from gpufair.core.errors import GpufairError
 from gpufair.core.events import Event
 from gpufair.core.facts import Facts
-from gpufair.core.ledger import Account, Mark, PoolLedger
 from gpufair.core.model import Allocation, Node, Policy
 from gpufair.core.record import NodeRecord, Record
+from gpufair.core.saved_ledger import (
+    open_demand,
+    open_researchers,
+    read_demand,
+    read_ledger,
+    write_demand,
+    write_ledger,
+)
 from gpufair.core.state import State
 from gpufair.core.tree import Tree
-from gpufair.core.units import AllocationPath, Instant, PoolName
+from gpufair.core.units import Instant, PoolName
 
 VERSION: Final = 1
 
@@ -40,31 +47,18 @@ def snapshot(state: State) -> Plain:
             {"node": encode(node.node), "cordoned": node.cordoned, "lost": node.lost} for node in facts.nodes.values()
         ],
         "workloads": [encode(facts.records[workload]) for workload in sorted(facts.records)],
-        "ledgers": {
-            pool: {
-                "totals": dict(ledger.totals),
-                "accounts": {path: _marks(ledger.accounts[path]) for path in sorted(ledger.accounts)},
-                "researchers": {
-                    path: {user: _marks(users[user]) for user in sorted(users)}
-                    for path, users in sorted(ledger.researchers.items())
-                },
-            }
-            for pool, ledger in facts.ledgers.items()
-        },
+        "ledgers": {pool: write_ledger(ledger) for pool, ledger in facts.ledgers.items()},
+        "wishes": write_demand(facts.demand),
         "reservations": facts.reservations,
         "protected_preemptions": facts.protected_preemptions,
     }
 
 
-def _marks(account: Account) -> list[list[int]]:
-    return [[mark.at, mark.total, mark.gpus] for mark in account.marks]
-
-
 def restore(plain: Mapping[str, Any], validate: bool = False) -> State:
     """The state that ``snapshot`` wrote.
 
-    One of before there were accounts of researchers can be read too. All researchers of a leaf are then equals at that
-    moment, whatever they had had before, and are charged from there on.
+    One of before there were accounts of researchers, or of before demand was kept, can be read too. All researchers of a
+    leaf are then equals at that moment, whatever they had had before, and demand and capacity count from there on.
 
     Raises:
         MalformedRecord: It was written by another version, or is not a snapshot.
@@ -82,6 +76,7 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
     facts = Facts(_read(plain["policy"], Policy))
     facts.now = Instant(plain["now"])
     facts.tree = Tree(_read(each, Allocation) for each in plain["allocations"])
+    facts.demand = read_demand(plain.get("wishes", ()))
     for each in plain["workloads"]:
         facts.list_workload(_read(each, Record))
     for each in plain["nodes"]:
@@ -95,34 +90,14 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
         for lease in record.reservation.leases if record.reservation is not None else ():
             facts.nodes[lease.node].claims[record.id] = lease.gpus
     for pool, each in plain["ledgers"].items():
-        facts.ledgers[PoolName(pool)] = _ledger(each)
+        facts.ledgers[PoolName(pool)] = read_ledger(each)
     facts.list_nodes()
     facts.reservations = int(plain["reservations"])
     facts.protected_preemptions = int(plain["protected_preemptions"])
-    _open_researchers(facts, {PoolName(pool) for pool, each in plain["ledgers"].items() if "researchers" not in each})
+    open_researchers(facts, {PoolName(pool) for pool, each in plain["ledgers"].items() if "researchers" not in each})
+    if "wishes" not in plain:
+        open_demand(facts)
     return facts
-
-
-def _open_researchers(facts: Facts, pools: set[PoolName]) -> None:
-    for workload in sorted(facts.holding):
-        record = facts.holding[workload]
-        if record.rate and record.held is not None and record.held.pool in pools:
-            spec, ledger = record.spec, facts.ledgers[record.held.pool]
-            ledger.charge_researcher(spec.allocation, spec.user, facts.now, record.rate, facts.policy.window)
-
-
-def _ledger(plain: Mapping[str, Any]) -> PoolLedger:
-    ledger = PoolLedger()
-    if plain["totals"].keys() != ledger.totals.keys():
-        raise ValueError(f"totals of {sorted(plain['totals'])}")
-    ledger.totals = {use: int(plain["totals"][use]) for use in ledger.totals}
-    for path, marks in plain["accounts"].items():
-        ledger.accounts[AllocationPath(path)] = Account(Mark(*mark) for mark in marks)
-    for path, users in plain.get("researchers", {}).items():
-        ledger.researchers[AllocationPath(path)] = {
-            user: Account(Mark(*mark) for mark in marks) for user, marks in users.items()
-        }
-    return ledger
 
 
 def _read(plain: Mapping[str, object], kind: type[T]) -> T:

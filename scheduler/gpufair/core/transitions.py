@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from gpufair.core.demand import never_started
 from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import Facts
 from gpufair.core.model import Phase
@@ -34,6 +35,7 @@ def _queued_to_granted(facts: Facts, record: Record) -> None:
     facts.dequeue(record)
     record.incarnation += 1
     record.starts += 1
+    record.waits = ()
     record.busy = record.interrupted = False
     record.parking = record.slice = None
     record.devices, record.lost = (), ()
@@ -80,6 +82,7 @@ def _queued_to_parked(facts: Facts, record: Record) -> None:
 
 def _queued_to_ended(facts: Facts, record: Record) -> None:
     facts.dequeue(record)
+    never_started(facts, record)
     _rest(facts, record)
     record.ended_at = facts.now
 
@@ -90,6 +93,7 @@ def _parked_to_queued(facts: Facts, record: Record) -> None:
 
 
 def _parked_to_ended(facts: Facts, record: Record) -> None:
+    never_started(facts, record)
     record.ended_at = facts.now
 
 

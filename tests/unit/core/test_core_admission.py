@@ -74,7 +74,7 @@ REFUSED: list[tuple[ev.Event, type[GpufairError], str]] = [
     (ev.NodeJoined(NOW, CAUSE, Node(NodeName("n3"), -1)), InvalidSpec, "0 or more"),
     (ev.BudgetsApplied(NOW, CAUSE, (Allocation(AllocationPath("b/x")),)), BudgetError, "'a' is missing"),
     (ev.BudgetsApplied(NOW, CAUSE, (Allocation(AllocationPath("a/x")),)), BudgetError, "has sub-allocations"),
-    (ev.PolicyChanged(NOW, CAUSE, Policy(banking=0.5)), InvalidSpec, "not implemented yet"),
+    (ev.PolicyChanged(NOW, CAUSE, Policy(banking=1.5)), InvalidSpec, "banking"),
     (ev.PolicyChanged(NOW, CAUSE, Policy(hysteresis=1.0)), InvalidSpec, "hysteresis"),
     (ev.PolicyChanged(NOW, CAUSE, Policy(window=Millis(0))), InvalidSpec, "window"),
     (ev.PolicyChanged(NOW, CAUSE, Policy(grace_batch=Millis(-1))), InvalidSpec, "grace_batch"),
@@ -96,7 +96,7 @@ def test_it_is_refused_and_the_state_stands(
 def test_a_bad_policy_is_refused_from_the_start() -> None:
     """Not at the first event."""
     with pytest.raises(InvalidSpec, match="banking"):
-        State(Policy(banking=0.25))
+        State(Policy(banking=-0.5))
 
 
 def test_nodes_that_are_away_count_as_possible() -> None:

@@ -35,7 +35,7 @@ def test_who_waits_learns_who_holds_what_until_when_and_what_decided() -> None:
     told = waiting().state.explain(P)
     assert told.position == 1
     assert "ria's session v (a) holds 1 on n0 protected until 1970-01-01 00:00:05Z" in told.sentence
-    assert "b (m 0.06667 with this start) is under-served against a (m 0.1667)" in told.sentence
+    assert "b (m 4 with this start) is under-served against a (m 10)" in told.sentence
     assert told.level == ("b", "a")
     assert told.mine is not None
     assert told.theirs is not None

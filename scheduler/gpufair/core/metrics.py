@@ -1,0 +1,59 @@
+"""The fair-share metrics of a pool, from what the facts say at this moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpufair.core.ledger import PoolLedger
+from gpufair.core.running import Running
+from gpufair.core.share import Denominators, Shares, Sums
+from gpufair.core.units import AllocationPath, PoolName
+
+if TYPE_CHECKING:
+    from gpufair.core.facts import Facts
+
+
+def shares_of(facts: Facts, pool: PoolName) -> Shares:
+    """The metrics of a pool as of now. Reservations count as committed: they will start."""
+    ledger = facts.ledgers.get(pool) or PoolLedger()
+    running = facts.running.get(pool) or Running()
+    now, policy = facts.now, facts.policy
+    window = policy.window
+    reserved: dict[AllocationPath, int] = {}
+    reserved_by: dict[tuple[AllocationPath, str], int] = {}
+    for record in facts.reserved.values():
+        if record.reservation is not None and record.reservation.pool == pool:
+            leaf, user = record.spec.allocation, record.spec.user
+            reserved[leaf] = reserved.get(leaf, 0) + record.commitment
+            reserved_by[leaf, user] = reserved_by.get((leaf, user), 0) + record.commitment
+
+    def committed(leaf: AllocationPath) -> int:
+        return running.promised_to(leaf, now) + reserved.get(leaf, 0)
+
+    def had(leaf: AllocationPath, user: str) -> int:
+        occupancy = ledger.occupancy_of(leaf, user, now, window)
+        if not policy.commitment:
+            return occupancy
+        promised = running.promised.get(leaf, {}).get(user)
+        return occupancy + (promised.left(now) if promised else 0) + reserved_by.get((leaf, user), 0)
+
+    capacity = facts.capacity(pool)
+    return Shares(
+        tree=facts.tree,
+        occupancy=ledger.occupancies(facts.tree, now, window),
+        commitment=Sums(facts.tree, committed),
+        capacity=capacity,
+        window=window,
+        count_commitment=policy.commitment,
+        researchers=had,
+        denominators=Denominators(
+            tree=facts.tree,
+            banking=policy.banking,
+            newcomer=policy.newcomer,
+            capacity=capacity,
+            elapsed=ledger.capacity.occupancy(now, window),
+            window=window,
+            owed=ledger.owed_within(facts.tree, now, window),
+            demand=ledger.demand(facts.tree),
+        ),
+    )

@@ -1,0 +1,136 @@
+"""What an allocation was owed in one pool: the lesser of its entitlement and its demand, integrated over time.
+
+Rates are whole millionths of a GPU: an entitlement (a fraction of the capacity) is rounded down to one, demand is a
+whole number of GPUs. So the integral is an integer, and it is the same whoever adds it up.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Final
+
+from gpufair.core.units import Instant, Millis
+
+MICRO: Final = 1_000_000  # parts of a GPU in which entitlements and what is owed are counted
+
+
+class Owed:
+    """Demand and ceiling of one leaf as functions of time, and the integral of the lesser.
+
+    Break points are kept for a window, because demand can be taken out again: a workload that was cancelled before it
+    ever started was never owed anything.
+    """
+
+    __slots__ = ("_at", "_ceiling", "_demand", "_head", "_total")
+
+    def __init__(self, marks: Iterable[tuple[int, int, int, int]] = ()) -> None:
+        self._at: list[int] = []
+        self._total: list[int] = []  # owed until then, in millionths of a GPU x ms
+        self._demand: list[int] = []  # GPUs from then on
+        self._ceiling: list[int] = []  # millionths of a GPU from then on
+        for at, total, demand, ceiling in marks:
+            self._at.append(at)
+            self._total.append(total)
+            self._demand.append(demand)
+            self._ceiling.append(ceiling)
+        self._head = 0  # a hint, as in ledger.Account
+
+    @property
+    def marks(self) -> tuple[tuple[int, int, int, int], ...]:
+        """The break points that are kept, oldest first: instant, owed until then, demand and ceiling from then on."""
+        return tuple(zip(self._at, self._total, self._demand, self._ceiling, strict=True))
+
+    @property
+    def demand(self) -> int:
+        """GPUs wanted at present."""
+        return self._demand[-1] if self._demand else 0
+
+    @property
+    def ceiling(self) -> int:
+        """Millionths of a GPU to which it is entitled at present."""
+        return self._ceiling[-1] if self._ceiling else 0
+
+    def total(self, now: Instant) -> int:
+        """Everything ever owed until ``now``, which is not before the last change."""
+        if not self._at:
+            return 0
+        return self._total[-1] + min(self._demand[-1] * MICRO, self._ceiling[-1]) * (now - self._at[-1])
+
+    def want(self, now: Instant, gpus: int, window: Millis) -> None:
+        """From ``now`` on there is demand for ``gpus`` more (fewer, if negative)."""
+        demand = self.demand + gpus
+        if demand < 0:
+            raise AssertionError("nobody can want fewer than 0 GPUs")
+        self._mark(now, demand, self.ceiling, window)
+
+    def limit(self, now: Instant, ceiling: int, window: Millis) -> None:
+        """From ``now`` on it is entitled to so many millionths of a GPU."""
+        if ceiling != self.ceiling:
+            self._mark(now, self.demand, ceiling, window)
+
+    def within(self, now: Instant, window: Millis) -> int:
+        """Owed in [now - window, now], in millionths of a GPU x ms."""
+        if not self._at:
+            return 0
+        start = now - window
+        self._seek(start)
+        head = self._head
+        rate = min(self._demand[head] * MICRO, self._ceiling[head])
+        return self.total(now) - self._total[head] - rate * max(0, start - self._at[head])
+
+    def take_out(self, start: int, end: int, gpus: int) -> None:
+        """There was no demand for ``gpus`` of what was counted in [start, end) after all.
+
+        Args:
+            start: When they began to count: a break point, or one that has been forgotten.
+            end: When they ceased to.
+            gpus: How many.
+        """
+        at, demand, ceiling, total = self._at, self._demand, self._ceiling, self._total
+        first, last = bisect_left(at, start), len(at) - 1
+        assert first == 0 or at[first] == start, f"nothing began to count at {start}"
+        less = 0
+        for index in range(first, last + 1):
+            total[index] -= less
+            if at[index] >= end:
+                if not less:
+                    break
+                continue
+            before = min(demand[index] * MICRO, ceiling[index])
+            demand[index] -= gpus
+            if index < last:
+                less += (before - min(demand[index] * MICRO, ceiling[index])) * (at[index + 1] - at[index])
+
+    def _mark(self, now: Instant, demand: int, ceiling: int, window: Millis) -> None:
+        total = self.total(now)
+        if self._at and self._at[-1] == now:
+            self._demand[-1], self._ceiling[-1] = demand, ceiling
+        else:
+            self._at.append(now)
+            self._total.append(total)
+            self._demand.append(demand)
+            self._ceiling.append(ceiling)
+        # As in ledger.Account: what is kept depends on what happened, never on who asked when.
+        self._seek(now - window)
+        head = self._head
+        if head > len(self._at) // 2:
+            for column in (self._at, self._total, self._demand, self._ceiling):
+                del column[:head]
+            self._head = 0
+
+    def _seek(self, start: int) -> None:
+        at = self._at
+        head = min(self._head, len(at) - 1)
+        while head and at[head] > start:  # the window was widened
+            head -= 1
+        while head + 1 < len(at) and at[head + 1] <= start:
+            head += 1
+        self._head = head
+
+    def copy(self) -> Owed:
+        """An independent copy."""
+        twin = Owed()
+        twin._at, twin._total = self._at.copy(), self._total.copy()
+        twin._demand, twin._ceiling = self._demand.copy(), self._ceiling.copy()
+        return twin
