@@ -16,6 +16,7 @@ from gpufair.core.commit import PREEMPTIONS, commit
 from gpufair.core.errors import MinRuntimeTooLong
 from gpufair.core.facts import Facts
 from gpufair.core.model import Allocation, Kind, Node, Phase, PreemptReason, Shape, WorkloadSpec
+from gpufair.core.owed import MICRO
 from gpufair.core.recording import record_event
 from gpufair.core.snapshot import snapshot
 from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName, WorkloadId
@@ -127,7 +128,7 @@ def _was_recorded(entry: Entry, facts: Facts) -> bool:
 
 
 def metric_by_hand(facts: Facts, path: AllocationPath, pool: PoolName, more: int) -> Fraction:
-    """(O + K) / a from first principles, exact."""
+    """(O + K) / (beta a Cap + (1 - beta) owed + a newcomer's entitlement) from first principles, exact."""
     committed = more
     for record in facts.records.values():
         if not record.spec.allocated or path not in facts.tree[record.spec.allocation].lineage:
@@ -137,8 +138,15 @@ def metric_by_hand(facts: Facts, path: AllocationPath, pool: PoolName, more: int
             committed += record.gpus * max(0, record.held.protected_until - facts.now)
         elif record.reservation is not None and record.reservation.pool == pool:
             committed += record.gpus * record.min_runtime
-    occupancy = facts.ledger(pool).occupancies(facts.tree, facts.now, facts.policy.window)[path]
-    return (occupancy + committed) / facts.tree[path].entitlement
+    ledger, now, policy, entitlement = facts.ledger(pool), facts.now, facts.policy, facts.tree[path].entitlement
+    had = ledger.occupancies(facts.tree, now, policy.window)[path] + committed
+    if policy.banking == 1:
+        return had / entitlement
+    entitled, beta = entitlement * ledger.capacity.occupancy(now, policy.window), Fraction(str(policy.banking))
+    owed = Fraction(ledger.owed_within(facts.tree, now, policy.window)[path], MICRO)
+    if not owed and not ledger.demand(facts.tree)[path]:
+        owed = entitled
+    return had / (beta * entitled + (1 - beta) * owed + entitlement * max(1, facts.capacity(pool)) * policy.newcomer)
 
 
 @given(st.one_of(crowds(POLICIES), scripts(policies=POLICIES)))

@@ -12,7 +12,7 @@ from gpufair.core.owed import MICRO, Owed
 from gpufair.core.units import AllocationPath, Instant, Millis
 from tests.owed_by_hand import Books
 from tests.strategies import MACHINES, USERS, Script, begin, scripts, step
-from tests.world import FULL, World
+from tests.world import FULL, SMALL, World
 
 # Wishes that are taken back, and nodes that come and go under them.
 FICKLE = ("submit",) * 6 + ("cancel",) * 3 + USERS + MACHINES
@@ -29,10 +29,10 @@ def compare(world: World) -> None:
             assert owed == books.owed(pool, leaf, start, world.now), (pool, leaf)
 
 
-@given(st.one_of(scripts(FICKLE), scripts(FICKLE, least=15)), st.lists(st.integers(1, 40_000), max_size=3))
+@given(st.one_of(scripts(FICKLE, policies=(SMALL, FULL)), scripts(FICKLE, least=15, policies=(FULL,))), st.lists(st.integers(1, 40_000), max_size=3))
 def test_p08_owed_is_the_integral_of_the_lesser_of_demand_and_entitlement(script: Script, later: list[int]) -> None:
     """Brute force over the journal, to the last millionth of a GPU-millisecond, during the script and long after it."""
-    world = begin(script, policy=FULL)
+    world = begin(script)
     for index, command in enumerate(script.commands):
         step(world, script, command, index)
         if index % 4 == 0:
@@ -71,10 +71,10 @@ def test_p08_demand_that_is_taken_out_was_never_owed(
     assert owed.within(Instant(now), Millis(window)) == expected
 
 
-@given(scripts(FICKLE, least=10))
+@given(scripts(FICKLE, least=10, policies=(FULL,)))
 def test_p08_the_metric_is_the_fraction_that_the_policy_page_names(script: Script) -> None:
     """O, K, Cap and owed from the journal and the views, put together by hand."""
-    world = begin(script, policy=FULL)
+    world = begin(script)
     for index, command in enumerate(script.commands):
         step(world, script, command, index)
     books, window, tree = Books.of(world.journal), world.policy.window, world.state.tree
