@@ -113,7 +113,7 @@ def test_who_was_preempted_learns_for_whom_and_why() -> None:
     world.advance(1_000)
     parked = world.state.explain(V).sentence
     assert "Preempted for u's batch run p while idle: parked" in parked
-    because = "b (m 0.06667 with u's batch run p) is under-served against a (m 0.1667)"
+    because = "b (m 0.8 with u's batch run p) is under-served against a (m 2)"
     assert f"Its GPUs went to u's batch run p: {because}, and the protection of ria's session v has ended." in parked
     lost = world.state.explain(V).preempted
     assert lost is not None
