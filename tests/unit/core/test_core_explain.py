@@ -135,7 +135,7 @@ def test_who_cannot_be_resumed_learns_what_he_would_lose() -> None:
     assert told.threat == Threat(P, PreemptReason.RANK, Instant(3_600), GpuMillis(3_600))
     assert told.sentence == (
         "It runs on n0 since 1970-01-01 00:00:00Z, protected until 1970-01-01 00:00:03.600Z. u's batch run p could "
-        "preempt it from then on: b (m 0.06667 with this start) is under-served against a (m 0.12). It cannot be "
+        "preempt it from then on: b (m 4 with this start) is under-served against a (m 7.2). It cannot be "
         "resumed, so it would lose 0.001 GPU h of work. It was started because a (m 0) was next; 1 GPU was free on n0."
     )
 
@@ -164,7 +164,7 @@ def test_an_allocation_is_explained_level_by_level() -> None:
     assert told.levels[0].mine.occupancy == 1_000
     assert told.levels[0].mine.commitment == 4_000
     assert told.sentence == (
-        "In default a is 2nd of 2 in all (m 0.08333); a/y is 1st of 2 in a (m 0). a/y has had 0 GPU h in the window and "
+        "In default a is 2nd of 2 in all (m 5); a/y is 1st of 2 in a (m 0). a/y has had 0 GPU h in the window and "
         "was promised 0 GPU h more, of a budget of 0.00833 GPU h."
     )
     assert world.state.explain_allocation(AllocationPath(""))[0].sentence == "The root of the budgets owns all of default."
