@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from itertools import combinations
 from math import inf
@@ -19,9 +20,9 @@ from gpufair.core.commit import commit
 from gpufair.core.events import Event, TimePassed
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.ledger import PoolLedger
-from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
+from gpufair.core.model import Held, Hungry, Lease, Phase, PreemptReason, Shape
 from gpufair.core.placement import admits
-from gpufair.core.plan import plan, validate
+from gpufair.core.plan import Plan, plan, validate
 from gpufair.core.preemption import BAND, Candidate, Cost, loss
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.recording import record_event
@@ -51,7 +52,7 @@ class PoolPass:
     """What a pass knows of one pool, computed when first needed and kept current as GPUs are granted."""
 
     def __init__(self, facts: Facts, pool: PoolName) -> None:
-        self.pool = pool
+        self.facts, self.pool = facts, pool
         self.shares = shares_of(facts, pool)
         self.exposed = Exposed(facts, pool)
         self.coming = coming(facts, pool)
@@ -181,20 +182,27 @@ class Pass:
     def _walk_allocated(self) -> None:
         for choice, pool in self._rounds(allocated=True):
             here = self._pool(pool)
-            walk = Walk(self.facts, pool, choice, here.shares)
-            while (step := walk.next()) is not None:
-                leaf, head, workload = step
-                record = self.facts.records[workload]
-                if record.reservation is None and self._start_on_room(record, here):
-                    pass  # it has left the list
-                elif (
-                    record.reservation is not None
-                    or self._waits_for_release(record, here)
-                    or self._preempt(record, here)
-                ):
-                    head.skip(record.spec.user)
-                else:
-                    walk.close(leaf, head)
+            self._walk(Walk(self.facts, pool, choice, here.shares), here, beyond=False)
+        # What is left goes to those whom the take limit held back.
+        for choice, pool in self._rounds(allocated=True):
+            here = self._pool(pool)
+            walk = Walk(self.facts, pool, choice, here.shares, partial(is_beyond, here))
+            self._walk(walk, here, beyond=True)
+
+    def _walk(self, walk: Walk, here: PoolPass, beyond: bool) -> None:
+        while (step := walk.next()) is not None:
+            leaf, head, workload = step
+            record = self.facts.records[workload]
+            if record.reservation is not None:
+                head.skip(record.spec.user)
+            elif not beyond and holds_back(here, leaf, record.gpus):
+                walk.close(leaf, head)
+            elif self._start_on_room(record, here):
+                pass  # it has left the list
+            elif self._waits_for_release(record, here) or self._preempt(record, here):
+                head.skip(record.spec.user)
+            else:
+                walk.close(leaf, head)
 
     def _start_unallocated(self) -> None:
         for choice, pool in self._rounds(allocated=False):
@@ -240,14 +248,17 @@ class Pass:
 
     def _preempt(self, record: Record, here: PoolPass) -> bool:
         leaf = record.spec.allocation
+        ordinary = candidates(self.facts, here.shares, here.exposed, record)
+        if holds_back(here, leaf, record.gpus):
+            rights = [[one for one in ordinary if one.reason is not PreemptReason.RANK]]
+        else:
+            rights = [ordinary, *beyond_limits(self.facts, here, record), debug_candidates(self.facts, here, record)]
         found = None
-        for possible in (
-            candidates(self.facts, here.shares, here.exposed, record),
-            debug_candidates(self.facts, here, record),
-        ):
+        for possible in rights:
             found = plan(self.facts, possible, record, here.pool) if possible else None
-            if found is not None:
+            if found is not None and keeps_limits(here, found):
                 break
+            found = None
         if found is None:
             return False
         reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
@@ -270,6 +281,11 @@ class Pass:
             return (
                 f"{record.label} has priority {record.spec.priority} in {mine}, above {victim.record.spec.priority}, "
                 f"and the protection of {victim.record.label} has ended"
+            )
+        if victim.reason is PreemptReason.TAKE_LIMIT:
+            return (
+                f"{theirs} holds more than the {words.gpus(take_limit(here, theirs))} of its take limit while {mine} "
+                f"({words.metric(here.shares.metric(mine))}) waits, and the protection of {victim.record.label} has ended"
             )
         if victim.reason is PreemptReason.DEBUG:
             return (
@@ -334,12 +350,23 @@ class Walk:
     The metrics may change between two steps, as the pass grants GPUs; the next step then goes by the new ones.
     """
 
-    def __init__(self, facts: Facts, pool: PoolName, choice: int, shares: Shares) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        pool: PoolName,
+        choice: int,
+        shares: Shares,
+        only: Callable[[AllocationPath, int], bool] = lambda leaf, gpus: True,
+    ) -> None:
         self._tree, self._shares = facts.tree, shares
         self._heads: dict[AllocationPath, list[Head]] = {}
         self._open: dict[AllocationPath, int] = {}
         for leaf in sorted(facts.waiting.allocated.lines):
-            heads = _heads(facts.waiting.allocated.lines[leaf], pool, choice)
+            heads = [
+                head
+                for head in _heads(facts.waiting.allocated.lines[leaf], pool, choice)
+                if only(leaf, head.key.gpus_per_node * head.key.nodes)
+            ]
             if heads:
                 self._heads[leaf] = heads
                 self._count(leaf, len(heads))
@@ -437,6 +464,105 @@ def candidates(facts: Facts, shares: Shares, exposed: Exposed, record: Record) -
     for other, level in _bands(outranked).items():
         found += [_candidate(facts, victim, PreemptReason.RANK, level) for victim in exposed.by_leaf[other]]
     return sorted((one for one in found if one.record.phase in STAYING), key=_cost)
+
+
+def take_limit(here: PoolPass, leaf: AllocationPath) -> int:
+    """GPUs that a leaf may hold while another is hungry."""
+    policy = here.facts.policy
+    assert policy.take_limit is not None
+    capacity = sum(node.node.gpus for node in here.facts.by_pool.get(here.pool, ()) if not node.lost)
+    return max(policy.take_least, int(Fraction(str(policy.take_limit)) * here.facts.tree[leaf].entitlement * capacity))
+
+
+def held(here: PoolPass, leaf: AllocationPath, leaving: bool = True) -> int:
+    """GPUs that a leaf holds in a pool, or that are kept for it; those that it is giving back if they count."""
+    return sum(
+        record.gpus
+        for record in here.facts.records.values()
+        if record.spec.allocation == leaf
+        and record.spec.allocated
+        and (of := record.held or record.reservation) is not None
+        and of.pool == here.pool
+        and (leaving or record.phase not in LEAVING)
+    )
+
+
+def is_beyond(here: PoolPass, leaf: AllocationPath, gpus: int) -> bool:
+    """Whether so many GPUs more would take a leaf beyond its limit."""
+    if here.facts.policy.take_limit is None:
+        return False
+    return held(here, leaf) > 0 and held(here, leaf) + gpus > take_limit(here, leaf)
+
+
+def hungry(here: PoolPass, leaf: AllocationPath) -> bool:
+    """Whether a leaf is."""
+    waits = any(
+        record.phase is Phase.QUEUED
+        and record.reservation is None
+        and record.gpus
+        and record.spec.allocated
+        and record.spec.allocation == leaf
+        and here.pool in record.spec.pools
+        for record in here.facts.records.values()
+    )
+    if here.facts.policy.hungry is Hungry.METRIC:
+        return waits and here.shares.metric(leaf) < 1
+    capacity = sum(node.node.gpus for node in here.facts.by_pool.get(here.pool, ()) if not node.lost)
+    return waits and held(here, leaf) < here.facts.tree[leaf].entitlement * capacity
+
+
+def holds_back(here: PoolPass, leaf: AllocationPath, gpus: int) -> bool:
+    """Whether a leaf may not start so many more, because another one is hungry."""
+    return is_beyond(here, leaf, gpus) and any(hungry(here, other) for other in here.facts.tree.leaves if other != leaf)
+
+
+def excess(here: PoolPass, leaf: AllocationPath) -> int:
+    """What a leaf keeps beyond its limit."""
+    return held(here, leaf, leaving=False) - take_limit(here, leaf)
+
+
+def beyond_limits(facts: Facts, here: PoolPass, record: Record) -> Iterator[list[Candidate]]:
+    """Whom a workload of a hungry leaf may move beside those it outranks: first any, then no more than is beyond."""
+    leaf = record.spec.allocation
+    if facts.policy.take_limit is None or not hungry(here, leaf):
+        return
+    ordinary = candidates(facts, here.shares, here.exposed, record)
+    outranked = {one.record.spec.allocation for one in ordinary if one.reason is PreemptReason.RANK}
+    beyond = [
+        victim
+        for other, victims in here.exposed.by_leaf.items()
+        for victim in victims
+        if other != leaf and other not in outranked and victim.phase in STAYING and victim.gpus <= excess(here, other)
+    ]
+    leaves = outranked | {victim.spec.allocation for victim in beyond}
+    levels = _bands((here.shares.metric(other), other) for other in leaves)
+    found = [
+        _candidate(facts, one.record, one.reason, levels[one.record.spec.allocation])
+        if one.reason is PreemptReason.RANK
+        else one
+        for one in ordinary
+    ]
+    taken = [_candidate(facts, one, PreemptReason.TAKE_LIMIT, levels[one.spec.allocation]) for one in beyond]
+    if not taken:
+        return
+    yield sorted([*found, *taken], key=_cost)
+    left = {other: excess(here, other) for other in leaves}
+    kept = []
+    for one in sorted(taken, key=_cost):
+        if one.record.gpus <= left[one.record.spec.allocation]:
+            left[one.record.spec.allocation] -= one.record.gpus
+            kept.append(one)
+    yield sorted([*found, *kept], key=_cost)
+
+
+def keeps_limits(here: PoolPass, found: Plan) -> bool:
+    """Whether a plan leaves each leaf what its take limit grants it, where nothing else takes that."""
+    sums: dict[AllocationPath, int] = {}
+    for victim in found.victims:
+        if victim.reason is PreemptReason.TAKE_LIMIT:
+            leaf = victim.record.spec.allocation
+            sums[leaf] = sums.get(leaf, 0) + victim.record.gpus
+    return all(gpus <= excess(here, leaf) for leaf, gpus in sums.items())
 
 
 def debug_candidates(facts: Facts, here: PoolPass, record: Record) -> list[Candidate]:
@@ -643,7 +769,12 @@ def _looseness(
     shared = [label for label in (shape.block, labels[rank]) if label]
     mine = [facts.nodes[names[0]].node.labels[label] for label in shared]
     inside = [name for name in rooms if [facts.nodes[name].node.labels.get(label) for label in shared] == mine]
-    return rank, sum(rooms[name] for name in inside), mine, sorted(_tightness(facts, rooms, name, shape) for name in names)
+    return (
+        rank,
+        sum(rooms[name] for name in inside),
+        mine,
+        sorted(_tightness(facts, rooms, name, shape) for name in names),
+    )
 
 
 def _tightness(facts: Facts, rooms: dict[NodeName, int], name: NodeName, shape: Shape) -> tuple[int, int, NodeName]:

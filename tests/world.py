@@ -42,6 +42,7 @@ SMALL = Policy(
     grace_batch=Millis(1_000),
     banking=1.0,
     debug_min_runtime=Millis(0),
+    take_limit=None,
 )
 
 # Every rule switched on, with numbers that matter in a cluster of a few GPUs.
@@ -53,6 +54,8 @@ FULL = replace(
     debug_gpus=2,
     debug_share=0.25,
     debug_most=0.5,
+    take_limit=1.25,
+    take_least=2,
 )
 
 

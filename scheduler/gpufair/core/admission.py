@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from math import inf
 
 from gpufair.core import events as ev
 from gpufair.core import possible, words
@@ -52,9 +53,15 @@ def check_policy(policy: Policy) -> None:
     for name in ("window", "grid", "grid_checkpoint"):
         if getattr(policy, name) <= 0:
             raise InvalidSpec(f"{name} must be longer than 0")
-    for name in ("max_min_runtime", "grace_session", "grace_batch", "newcomer", "debug_min_runtime", "debug_gpus"):
+    spans = ("max_min_runtime", "grace_session", "grace_batch", "newcomer", "debug_min_runtime")
+    for name in (*spans, "debug_gpus", "take_least"):
         if getattr(policy, name) < 0:
             raise InvalidSpec(f"{name} cannot be negative")
+    if policy.take_limit is not None and not 1 <= policy.take_limit < inf:
+        raise InvalidSpec(
+            f"take_limit of {policy.take_limit:g} times its entitlement would keep a leaf from what it owns; "
+            "use one from 1, or none"
+        )
     for name in ("debug_share", "debug_most"):
         if not 0 <= getattr(policy, name) <= 1:
             raise InvalidSpec(f"{name} of {getattr(policy, name):g} is not a part of a pool; use one from 0 to 1")

@@ -12,7 +12,7 @@ Most events change nothing for those who wait. The pass finds that out here from
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import inf
 
@@ -25,9 +25,13 @@ from gpufair.core.record import Record
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running, sum_up
 from gpufair.core.share import Shares
+from gpufair.core.take import TakeLimit
 from gpufair.core.tree import ROOT
 from gpufair.core.units import AllocationPath, PoolName
 from gpufair.core.waiting import Group, Turn
+
+# Outranked leaves; the own leaf and priority where its own lower priorities count; what others have beyond limits.
+_Movers = tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None, tuple[tuple[AllocationPath, int], ...]]
 
 
 class Chances:
@@ -45,13 +49,17 @@ class Chances:
         # no more priority and asks for no less protection may not either, as long as nothing is granted.
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
         self._fits: dict[Shape, bool] = {}
-        # By outranked leaves, and by the own leaf and priority where its own lower priorities count.
-        self._freed: dict[tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None], Freed] = {}
+        self._freed: dict[_Movers, Freed] = {}
         self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[Shape, bool] = {}
         self._bars: dict[AllocationPath, tuple[AllocationPath, float, float]] = {}  # by parent
         self._is_ahead: dict[AllocationPath, bool] = {}
         self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
+
+    @cached_property
+    def take(self) -> TakeLimit:
+        """Who is beyond his take limit, and who is hungry."""
+        return TakeLimit(self._facts, self.pool, self.running, lambda: self.shares)
 
     @cached_property
     def debug(self) -> DebugBudget:
@@ -60,8 +68,11 @@ class Chances:
 
     @cached_property
     def _movers(self) -> set[AllocationPath]:
-        """The leaves that are ahead of some leaf with exposed work, or have some themselves."""
+        """The leaves that are ahead of some leaf with exposed work, or have some themselves, and those that are hungry
+        while somebody is beyond his take limit."""
         tree, found = self._facts.tree, set(self.running.exposed)
+        if self.take.over:
+            found |= self.take.hungry
         below = [(child, False) for child in tree[ROOT].children]
         while below:
             path, ahead = below.pop()
@@ -80,6 +91,7 @@ class Chances:
         """The pass has started it, or keeps GPUs for it."""
         if record.spec.allocated:
             self.shares.grant(record.spec.allocation, record.commitment, record.spec.user)
+            self.take.granted(record.spec.allocation)
         self._hopeful.clear()
         self._harmless.clear()
         self._fits.clear()
@@ -113,27 +125,46 @@ class Chances:
     def acts(self, turn: Turn) -> bool:
         """Whether anybody of a turn could start or preempt now."""
         hopeful = [(shape, leaves) for shape, leaves in turn.items() if self.hopeful(shape)]
-        if any(self._at_will(shape) for shape, _ in hopeful):
-            return True
+        held_back = self.take.holds_back
+        for shape, leaves in hopeful:
+            if self._at_will(shape) and not all(held_back(leaf, shape.gpus) for leaf in leaves):
+                return True
         if not self.running.exposed:
             return False
         for shape, leaves in hopeful:
             # Most leaves are behind all whom they could move, whatever they ask for.
             for leaf in self._movers & leaves.keys():
-                if self._preempts(leaf, shape, leaves[leaf]):
+                if not held_back(leaf, shape.gpus) and self._preempts(leaf, shape, leaves[leaf]):
                     return True
-            if self._debug_shape(shape) and any(self._debugs(leaf, shape, group) for leaf, group in leaves.items()):
+            if self._debug_shape(shape) and any(
+                self._debugs(leaf, shape, group) and not held_back(leaf, shape.gpus) for leaf, group in leaves.items()
+            ):
                 return True
         return False
 
     def acts_in(self, leaf: AllocationPath, groups: Iterable[tuple[Shape, Group]]) -> bool:
         """Whether anybody of a leaf could."""
-        for shape, group in groups:
-            if group.line and self.hopeful(shape):
-                if self._at_will(shape) or self._preempts(leaf, shape, group):
-                    return True
-                if self._debug_shape(shape) and self._debugs(leaf, shape, group):
-                    return True
+        return any(
+            group.line and self.hopeful(shape) and self._group_acts(leaf, shape, group) for shape, group in groups
+        )
+
+    def _group_acts(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
+        if self.take.holds_back(leaf, shape.gpus):
+            return False
+        if self._at_will(shape) or self._preempts(leaf, shape, group):
+            return True
+        return self._debug_shape(shape) and self._debugs(leaf, shape, group)
+
+    def acts_beyond(self, turn: Turn) -> bool:
+        """Whether anybody of a turn could do anything with GPUs that nobody else can use."""
+        for shape, leaves in turn.items():
+            if self.hopeful(shape):
+                for leaf, group in leaves.items():
+                    if self.take.holds_back(leaf, shape.gpus):
+                        if self._at_will(shape) or self._preempts_own(leaf, shape, group):
+                            return True
+                    elif self._group_acts(leaf, shape, group):
+                        return True
         return False
 
     def _preempts(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
@@ -144,18 +175,39 @@ class Chances:
         span, priority = group.claim
         promise = span * shape.gpus
         own = leaf in exposed and priority > self._lowest(leaf)
-        if not own and not self._outranks(leaf, promise):
+        excess = self.take.excess(leaf)
+        if not own and not excess and not self._outranks(leaf, promise):
             return False
         hysteresis = self._facts.policy.hysteresis
         outranked = tuple(other for other in exposed if self.shares.outranks(leaf, other, promise, hysteresis))
-        victims = (leaf, priority) if own else None
-        freed = self._freed.get((outranked, victims))
+        return self.rooms.fits(shape, self._freed_by(outranked, (leaf, priority) if own else None, excess))
+
+    def _preempts_own(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
+        priority = group.claim[1]
+        own = leaf in self.running.exposed and priority > self._lowest(leaf)
+        return own and self.rooms.fits(shape, self._freed_by((), (leaf, priority), {}))
+
+    def _freed_by(
+        self,
+        outranked: tuple[AllocationPath, ...],
+        own: tuple[AllocationPath, int] | None,
+        excess: Mapping[AllocationPath, int],
+    ) -> Freed:
+        """What would be free without unallocated work, these leaves, lower priorities of the own leaf, and what others
+        have beyond their limits."""
+        key = outranked, own, tuple(excess.items())
+        freed = self._freed.get(key)
         if freed is None:
+            exposed = self.running.exposed
             groups = [self.running.unallocated, *(exposed[other] for other in outranked)]
-            if own:
+            if own is not None:
+                leaf, priority = own
                 groups.append({one: it for one, it in exposed[leaf].items() if priority > it.spec.priority})
-            freed = self._freed[outranked, victims] = sum_up(*groups)
-        return self.rooms.fits(shape, freed)
+            for other, gpus in excess.items():
+                if other not in outranked:
+                    groups.append({one: it for one, it in exposed[other].items() if it.gpus <= gpus})
+            freed = self._freed[key] = sum_up(*groups)
+        return freed
 
     def _lowest(self, leaf: AllocationPath) -> int:
         """The lowest priority of a leaf's exposed work."""
@@ -194,7 +246,11 @@ class Chances:
             return False
         metric, bar = self.shares.metric, self._bar
         for path in self._facts.tree[leaf].lineage:
-            if metric(path) <= bar(path) and (mine := self.shares.metric_with(path, promise)) <= bar(path) and mine < inf:
+            if (
+                metric(path) <= bar(path)
+                and (mine := self.shares.metric_with(path, promise)) <= bar(path)
+                and mine < inf
+            ):
                 return True
         return False
 

@@ -124,7 +124,9 @@ class _Coach:
         """What would come of one way to ask."""
         known = self._known.get((shape, min_runtime))
         if known is None:
-            known = self._known[shape, min_runtime] = self._try(replace(self._spec, shape=shape, min_runtime=min_runtime))
+            known = self._known[shape, min_runtime] = self._try(
+                replace(self._spec, shape=shape, min_runtime=min_runtime)
+            )
         return known
 
     def _try(self, spec: WorkloadSpec) -> Choice:

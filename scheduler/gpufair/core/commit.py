@@ -9,7 +9,15 @@ from gpufair.core.facts import Facts
 from gpufair.core.model import Phase, PreemptReason
 from gpufair.core.transitions import move
 
-PREEMPTIONS = frozenset({PreemptReason.UNALLOCATED, PreemptReason.RANK, PreemptReason.PRIORITY, PreemptReason.DEBUG})
+PREEMPTIONS = frozenset(
+    {
+        PreemptReason.UNALLOCATED,
+        PreemptReason.RANK,
+        PreemptReason.PRIORITY,
+        PreemptReason.TAKE_LIMIT,
+        PreemptReason.DEBUG,
+    }
+)
 
 
 @singledispatch

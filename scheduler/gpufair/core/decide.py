@@ -10,7 +10,7 @@ Its steps, in order:
 6. walk the allocated queue: start on free GPUs, else preempt;
 7. start unallocated work on what is left.
 
-Landings, the take limit and consolidation have their place in step 6; none of them exists yet.
+Landings and consolidation have their place in step 6; none of them exists yet.
 """
 
 from __future__ import annotations
@@ -167,15 +167,29 @@ class Pass:
             turn, here = turns.get((choice, pool), {}), self._pool(pool)
             # Whoever fits on what is coming has to be heard though nothing is done for him: he spares later ones a
             # victim. After the last turn there is nobody whom he could spare.
-            if here.coming and choice != last[pool]:
+            if here.coming and (choice != last[pool] or self._acts_beyond(here)):
                 self._walk(turn, here, to_the_end=True)
             elif here.acts(turn):
                 self._walk(turn, here, to_the_end=False)
+        # What is left goes to those whom the take limit held back.
+        for choice, pool in rounds:
+            here = self._pool(pool)
+            if self._acts_beyond(here):
+                turn = here.take.beyond(turns.get((choice, pool), {}))
+                self._walk(turn, here, to_the_end=True, beyond=True)
 
-    def _walk(self, turn: Turn, here: Chances, to_the_end: bool) -> None:
+    def _acts_beyond(self, here: Chances) -> bool:
+        """Whether anybody whom the take limit holds back could do something with what is left."""
+        turns = self.facts.waiting.allocated.turns.items()
+        beyond = [turn for (_, pool), every in turns if pool == here.pool and (turn := here.take.beyond(every))]
+        # Of several pools the others may yet feed the hungry, so that nobody is held back here.
+        several = len(self.facts.waiting.allocated.pools()) > 1
+        return any(several or here.acts_beyond(turn) for turn in beyond)
+
+    def _walk(self, turn: Turn, here: Chances, to_the_end: bool, beyond: bool = False) -> None:
         walk = Walk(self.facts.tree, here.shares, turn, here.hopeful)
         while (leaf := walk.leaf()) is not None:
-            if not here.acts_in(leaf, walk.groups[leaf]):
+            if not beyond and not here.acts_in(leaf, walk.groups[leaf]):
                 walk.narrow(leaf, here.is_coming)
             step = walk.first(leaf)
             if step is None:
@@ -184,17 +198,23 @@ class Pass:
             record = self.facts.records[workload]
             if record.reservation is not None:
                 head.skip(record.spec.user)
+            elif not beyond and here.take.holds_back(leaf, record.gpus):
+                walk.drop(leaf)
             elif self._start_on_room(record, here):
-                if not to_the_end and not here.acts(turn):
+                if not to_the_end and self._is_done(turn, here):
                     return
             elif self._waits_for_release(record, here):
                 head.skip(record.spec.user)
             elif self._preempt(record, here):
                 head.skip(record.spec.user)
-                if not to_the_end and not here.acts(turn):
+                if not to_the_end and self._is_done(turn, here):
                     return
             else:
                 walk.drop(leaf)
+
+    def _is_done(self, turn: Turn, here: Chances) -> bool:
+        """Whether nothing else can be done in the last turn of a pool, nor depends on who is heard in it."""
+        return not here.acts(turn) and not (here.coming and self._acts_beyond(here))
 
     def _start_unallocated(self) -> None:
         turns = self.facts.waiting.unallocated.turns
@@ -245,7 +265,7 @@ class Pass:
         self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why, debug))
         for victim, reason in reasons:
             self._notify(victim.record, victim.reason, record.id, reason)
-        here.granted(record)
+        self._granted(record, here)
         return True
 
     def _why_victim(self, record: Record, victim: Candidate, here: Chances) -> str:
@@ -256,6 +276,11 @@ class Pass:
             return (
                 f"{record.label} has priority {record.spec.priority} in {mine}, above {victim.record.spec.priority}, "
                 f"and the protection of {victim.record.label} has ended"
+            )
+        if victim.reason is PreemptReason.TAKE_LIMIT:
+            return (
+                f"{theirs} holds more than the {words.gpus(here.take.limit(theirs))} of its take limit while {mine} "
+                f"({words.metric(here.shares.metric(mine))}) waits, and the protection of {victim.record.label} has ended"
             )
         if victim.reason is PreemptReason.DEBUG:
             return (
@@ -278,4 +303,10 @@ class Pass:
         self._do(Start(self.cause, record.id, held, checkpoint.id if checkpoint is not None else None, why))
         # A reservation was counted as committed when this pool's metrics were made.
         if pool in self._pools and record.gpus and had_reservation is None:
-            self._pools[pool].granted(record)
+            self._granted(record, self._pools[pool])
+
+    def _granted(self, record: Record, here: Chances) -> None:
+        here.granted(record)
+        for other in self._pools.values():
+            if other is not here:
+                other.take.granted_elsewhere()

@@ -22,7 +22,14 @@ def validate(facts: Facts) -> None:
     Raises:
         Inconsistent: Naming each that is broken.
     """
-    broken = [*_nodes(facts), *_workloads(facts), *_reservations(facts), *_ledger(facts), *_demand(facts), *_indexes(facts)]
+    broken = [
+        *_nodes(facts),
+        *_workloads(facts),
+        *_reservations(facts),
+        *_ledger(facts),
+        *_demand(facts),
+        *_indexes(facts),
+    ]
     if broken:
         raise Inconsistent("; ".join(broken))
 
@@ -38,7 +45,9 @@ def _nodes(facts: Facts) -> Iterator[str]:
         cpus, memory = amount.held(node, facts.records)
         if not amount.whole(node.node) >= amount.Amount(used + claimed, cpus, memory):
             yield f"{name}: {cpus} CPUs and {memory} bytes are held of {node.node.cpus} and {node.node.memory} (P2)"
-        if (node.cpus_left, node.memory_left) != amount.rest(node, facts.records) or min(node.cpus_left, node.memory_left) < 0:
+        if (node.cpus_left, node.memory_left) != amount.rest(node, facts.records) or min(
+            node.cpus_left, node.memory_left
+        ) < 0:
             yield f"{name}: {node.cpus_left} CPUs and {node.memory_left} bytes are said to be left"
         if node.lost and (node.holders or node.claims):
             yield f"{name}: lost, yet held by {sorted(node.holders)} and kept for {sorted(node.claims)}"
@@ -133,9 +142,7 @@ def _demand(facts: Facts) -> Iterator[str]:
         if pool is not None and gpus:
             where = pool, record.spec.allocation
             wanted[where] = wanted.get(where, 0) + gpus
-    listed = {
-        (pool, leaf): owed.demand for pool, ledger in facts.ledgers.items() for leaf, owed in ledger.owed.items()
-    }
+    listed = {(pool, leaf): owed.demand for pool, ledger in facts.ledgers.items() for leaf, owed in ledger.owed.items()}
     if {where: gpus for where, gpus in listed.items() if gpus} != wanted:
         yield f"demand is listed as {listed}, and it is {wanted} (P8)"
     for pool, ledger in facts.ledgers.items():
@@ -164,6 +171,7 @@ def _indexes(facts: Facts) -> Iterator[str]:
             afresh.enter(record, facts.now)
         listed = facts.running.get(pool) or Running()
         same = afresh.unallocated == listed.unallocated and afresh.exposed == listed.exposed
+        same = same and afresh.gpus == listed.gpus
         promised = [one.promised_to(leaf, facts.now) for leaf in facts.tree.leaves for one in (afresh, listed)]
         if not same or promised[::2] != promised[1::2] or afresh.next_end() != listed.next_end():
             yield f"pool {pool}: those who run are listed wrongly"

@@ -177,6 +177,13 @@ class CheckpointRef:
     lost: tuple[tuple[str, str], ...] = ()  # (variable, reason)
 
 
+class Hungry(StrEnum):
+    """When a leaf with allocated work queued counts as hungry, for the take limit."""
+
+    METRIC = "metric"  # m < 1: it has had less than it is entitled to
+    ENTITLEMENT = "entitlement"  # it holds less than its part of the pool now
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Options of the scheduler; defaults are those of docs/policy.md."""
@@ -196,6 +203,10 @@ class Policy:
     debug_gpus: int = 8
     debug_share: float = 0.01
     debug_most: float = 0.125
+    # While another leaf is hungry a leaf holds at most max(take_least, take_limit * a * C) GPUs at once. None: off.
+    take_limit: float | None = 2.0
+    take_least: int = 8
+    hungry: Hungry = Hungry.METRIC
     banking: float = 0.25  # beta: how much of the time that an allocation did not ask for it keeps as credit
     newcomer: Millis = Millis(30 * MINUTE)  # entitlement that every allocation starts from, where beta < 1
 
@@ -206,6 +217,7 @@ class PreemptReason(StrEnum):
     UNALLOCATED = "unallocated"
     RANK = "rank"
     PRIORITY = "priority"
+    TAKE_LIMIT = "take-limit"  # its leaf holds more than the take limit and another one is hungry
     DEBUG = "debug"  # the debug right, where rank alone would not do
     PARK = "park"  # its owner asked
     DRAIN = "drain"
@@ -237,6 +249,7 @@ __all__ = [
     "Allocation",
     "CheckpointRef",
     "Held",
+    "Hungry",
     "Kind",
     "Lease",
     "Node",

@@ -1,37 +1,46 @@
 """By which right somebody makes room for himself: whom he may tell to leave, the mildest right first.
 
 1. What everybody has: unallocated work, lower priorities of the own leaf, outranked leaves (``preemption.rights``).
-2. The debug right, if the workload is small and short and the bounds of ``debug`` allow it.
+2. With these, what other leaves have beyond their take limit, if the own leaf is hungry (``take``).
+3. The debug right, if the workload is small and short and the bounds of ``debug`` allow it.
 
-A plan is made with the first of them that frees enough.
+A plan is made with the first of them that frees enough. Whoever is beyond his own take limit has none of them, but
+unallocated work and lower priorities of his own leaf: nobody else has a right to what these hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from gpufair.core.chances import Chances
 from gpufair.core.debug import is_debug, largest_victim
 from gpufair.core.facts import Facts
 from gpufair.core.model import PreemptReason
 from gpufair.core.plan import Plan, plan
-from gpufair.core.preemption import Candidate, bands, candidate, candidates, cost_of, rights
+from gpufair.core.preemption import Candidate, Rights, bands, candidate, candidates, cost_of, rights
 from gpufair.core.record import Record
 from gpufair.core.running import sum_up
 from gpufair.core.share import Shares
-from gpufair.core.units import WorkloadId
+from gpufair.core.units import AllocationPath, WorkloadId
 
 
 def room_for(facts: Facts, here: Chances, record: Record) -> Plan | None:
     """How an allocated workload makes room for itself in a pool; None if it has no right that frees enough."""
     if not here.running.freed():
         return None
-    return _by_rank(facts, here, record) or _by_debug_right(facts, here, record)
+    if here.take.holds_back(record.spec.allocation, record.gpus):
+        return _at_home(facts, here, record)
+    return _by_rank(facts, here, record) or _by_take_limit(facts, here, record) or _by_debug_right(facts, here, record)
 
 
 def may_leave(facts: Facts, here: Chances, record: Record) -> set[WorkloadId]:
     """Everybody who may be told to leave for an allocated workload, by any right."""
-    found = {victim for group in rights(facts, here.shares, here.running, record).groups() for victim in group}
+    right = rights(facts, here.shares, here.running, record)
+    if here.take.holds_back(record.spec.allocation, record.gpus):
+        return right.unallocated.keys() | right.own.keys()
+    found = {victim for group in right.groups() for victim in group}
+    found.update(victim.id for victim in _beyond(here, record, right))
     if has_debug_right(facts, here, record):
         found.update(victim.id for victim in _small(here, record))
     return found
@@ -48,6 +57,61 @@ def _by_rank(facts: Facts, here: Chances, record: Record) -> Plan | None:
     found = plan(facts, candidates(facts, here.shares, right), record, here.pool)
     assert found is not None, f"{record.id} would fit if all left whom it may preempt, yet there is no plan"
     return found
+
+
+def _at_home(facts: Facts, here: Chances, record: Record) -> Plan | None:
+    right = replace(rights(facts, here.shares, here.running, record), outranked=())
+    if not here.rooms.fits(record.spec.shape, sum_up(*right.groups())):
+        return None
+    return plan(facts, candidates(facts, here.shares, right), record, here.pool)
+
+
+def _beyond(here: Chances, record: Record, right: Rights) -> Iterator[Record]:
+    """What leaves that are not outranked have beyond their take limit, each workload by itself."""
+    for leaf, excess in here.take.excess(record.spec.allocation).items():
+        if leaf not in right.outranked:
+            yield from (victim for victim in here.running.exposed[leaf].values() if victim.gpus <= excess)
+
+
+def _by_take_limit(facts: Facts, here: Chances, record: Record) -> Plan | None:
+    right = rights(facts, here.shares, here.running, record)
+    beyond = {victim.id: victim for victim in _beyond(here, record, right)}
+    if not beyond or not here.rooms.fits(record.spec.shape, sum_up(*right.groups(), beyond)):
+        return None
+    leaves = {victim.spec.allocation: None for victim in beyond.values()}
+    levels = bands((here.shares.metric(leaf), leaf) for leaf in (*right.outranked, *leaves))
+    found = [
+        replace(one, cost=one.cost._replace(level=levels[one.record.spec.allocation]))
+        if one.reason is PreemptReason.RANK
+        else one
+        for one in candidates(facts, here.shares, right)
+    ]
+    taken = [
+        candidate(facts, victim, PreemptReason.TAKE_LIMIT, levels[victim.spec.allocation]) for victim in beyond.values()
+    ]
+    first = plan(facts, sorted([*found, *taken], key=cost_of), record, here.pool)
+    assert first is not None, f"{record.id} would fit if all left that is beyond a limit, yet there is no plan"
+    if within(here.take.excess(record.spec.allocation), first.victims) == list(first.victims):
+        return first
+    # The cheapest place would take a leaf below its limit. Then only so much of it counts as stays beyond.
+    taken = within(here.take.excess(record.spec.allocation), sorted(taken, key=cost_of))
+    freed = sum_up(*right.groups(), {one.record.id: one.record for one in taken})
+    if not here.rooms.fits(record.spec.shape, freed):
+        return None
+    return plan(facts, sorted([*found, *taken], key=cost_of), record, here.pool)
+
+
+def within(excess: Mapping[AllocationPath, int], victims: Iterable[Candidate]) -> list[Candidate]:
+    """Those of some victims that can leave, one after the other, without taking a leaf below its take limit."""
+    left, kept = dict(excess), []
+    for victim in victims:
+        leaf = victim.record.spec.allocation
+        if victim.reason is PreemptReason.TAKE_LIMIT:
+            if victim.record.gpus > left[leaf]:
+                continue
+            left[leaf] -= victim.record.gpus
+        kept.append(victim)
+    return kept
 
 
 def has_debug_right(facts: Facts, here: Chances, record: Record) -> bool:

@@ -35,12 +35,23 @@ class Promised:
 class Running:
     """The workloads with GPUs in one pool that stay until somebody tells them to leave."""
 
-    __slots__ = ("_ends", "_freed", "_freed_by_small", "_leaves", "_protected", "exposed", "promised", "unallocated")
+    __slots__ = (
+        "_ends",
+        "_freed",
+        "_freed_by_small",
+        "_leaves",
+        "_protected",
+        "exposed",
+        "gpus",
+        "promised",
+        "unallocated",
+    )
 
     def __init__(self) -> None:
         self.unallocated: dict[WorkloadId, Record] = {}
         self.exposed: dict[AllocationPath, dict[WorkloadId, Record]] = {}  # unprotected allocated work, by leaf
         self.promised: dict[AllocationPath, dict[str, Promised]] = {}  # by leaf and researcher
+        self.gpus: dict[AllocationPath, int] = {}  # of allocated work, by leaf
         self._leaves: dict[AllocationPath, Promised] = {}
         self._protected: dict[WorkloadId, int] = {}
         self._ends: list[tuple[int, WorkloadId]] = []
@@ -55,7 +66,10 @@ class Running:
         if not record.spec.allocated:
             self.unallocated[record.id] = record
             self._changed()
-        elif held.protected_until > now:
+            return
+        leaf = record.spec.allocation
+        self.gpus[leaf] = self.gpus.get(leaf, 0) + record.gpus
+        if held.protected_until > now:
             self._protected[record.id] = held.protected_until
             heappush(self._ends, (held.protected_until, record.id))
             self._promise(record, record.gpus, held.protected_until)
@@ -73,15 +87,25 @@ class Running:
 
     def leave(self, record: Record) -> None:
         """It was told to leave, or is gone."""
+        leaf = record.spec.allocation
         if record.id in self._protected:
             self._unprotect(record)
+            self._count_out(record)
             return
-        leaf = record.spec.allocation
         here = self.exposed.get(leaf, {}) if record.spec.allocated else self.unallocated
         if here.pop(record.id, None) is not None:
             self._changed()
-            if record.spec.allocated and not here:
+            if not record.spec.allocated:
+                return
+            self._count_out(record)
+            if not here:
                 del self.exposed[leaf]
+
+    def _count_out(self, record: Record) -> None:
+        leaf = record.spec.allocation
+        self.gpus[leaf] -= record.gpus
+        if not self.gpus[leaf]:
+            del self.gpus[leaf]
 
     def next_end(self) -> Instant | None:
         """When the next protection ends."""

@@ -1,0 +1,158 @@
+"""The take limit: how much of a pool a leaf may hold at once while another leaf is hungry.
+
+A leaf is hungry if it has allocated work queued for which no GPUs are kept, and m < 1 (or, by option, if it holds less
+than its entitlement). While another one is, a leaf starts nothing that would take it beyond max(8, kappa * a * C) GPUs,
+except on GPUs that nobody else can use; and its unprotected work beyond the limit may be moved for the hungry one. Its
+work within the limit may not, whatever it has had: the limit ends a burst, and the ranks do the rest. A leaf that
+holds nothing may start one workload of any size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import lru_cache
+
+from gpufair.core.facts import Facts
+from gpufair.core.model import Hungry
+from gpufair.core.record import Record
+from gpufair.core.running import Running
+from gpufair.core.share import Shares
+from gpufair.core.units import AllocationPath, PoolName
+from gpufair.core.waiting import Turn
+
+
+@lru_cache(maxsize=4096)
+def _limit(kappa: float, least: int, entitlement: tuple[int, int], capacity: int) -> int:
+    return max(least, int(Fraction(str(kappa)) * Fraction(*entitlement) * capacity))
+
+
+class TakeLimit:
+    """The limits of one pool at this moment, kept current by the pass as it grants.
+
+    Args:
+        facts: What is so.
+        pool: The pool.
+        running: Who runs there.
+        shares: Its metrics; asked for only if somebody is beyond his limit.
+    """
+
+    def __init__(self, facts: Facts, pool: PoolName, running: Running, shares: Callable[[], Shares]) -> None:
+        self._facts, self._pool, self._running, self._shares = facts, pool, running, shares
+        self.kappa = facts.policy.take_limit
+        self._kept: dict[AllocationPath, int] | None = None
+        self._leaving: dict[AllocationPath, int] | None = None
+        self._over: dict[AllocationPath, int] | None = None
+        self._hungry: set[AllocationPath] | None = None
+
+    def granted(self, leaf: AllocationPath) -> None:
+        """A leaf has got GPUs, or some are kept for it."""
+        self._kept = self._leaving = self._over = None
+        if self._hungry is not None and leaf in self._hungry and not self._hungers(leaf):
+            self._hungry.discard(leaf)
+
+    def granted_elsewhere(self) -> None:
+        """Somebody has got GPUs in another pool, and does not wait here any more."""
+        self._hungry = None
+
+    def limit(self, leaf: AllocationPath) -> int:
+        """GPUs that a leaf may hold while another one is hungry."""
+        assert self.kappa is not None
+        entitlement, capacity = self._facts.tree.ratio(leaf), self._facts.capacity(self._pool)
+        return _limit(self.kappa, self._facts.policy.take_least, entitlement, capacity)
+
+    def is_beyond(self, leaf: AllocationPath, gpus: int) -> bool:
+        """Whether a start of so many GPUs would take a leaf beyond its limit."""
+        if self.kappa is None:
+            return False
+        held = self._held(leaf)
+        return held > 0 and held + gpus > self._facts.policy.take_least and held + gpus > self.limit(leaf)
+
+    def holds_back(self, leaf: AllocationPath, gpus: int) -> bool:
+        """Whether it may not now, because somebody else is hungry."""
+        return self.is_beyond(leaf, gpus) and self._others_hunger(leaf)
+
+    def beyond(self, turn: Turn) -> Turn:
+        """Those of a turn whose start would take their leaf beyond its limit."""
+        found: Turn = {}
+        if self.kappa is None:
+            return found
+        for shape, leaves in turn.items():
+            for leaf, group in leaves.items():
+                if self.is_beyond(leaf, shape.gpus):
+                    found.setdefault(shape, {})[leaf] = group
+        return found
+
+    @property
+    def over(self) -> dict[AllocationPath, int]:
+        """How many GPUs the leaves with unprotected work keep beyond their limits."""
+        if self._over is None:
+            self._over = {}
+            for leaf in self._running.exposed if self.kappa is not None else ():
+                gpus = self._staying(leaf)
+                if gpus > self._facts.policy.take_least and gpus > (limit := self.limit(leaf)):
+                    self._over[leaf] = gpus - limit
+        return self._over
+
+    def excess(self, mine: AllocationPath) -> dict[AllocationPath, int]:
+        """The same of the other leaves, if the leaf ``mine`` is hungry."""
+        over = self.over
+        if not over or mine not in self.hungry:
+            return {}
+        return {leaf: gpus for leaf, gpus in over.items() if leaf != mine}
+
+    @property
+    def hungry(self) -> set[AllocationPath]:
+        """The leaves that are."""
+        if self._hungry is None:
+            self._hungry = {leaf for leaf in self._facts.waiting.allocated.lines if self._hungers(leaf)}
+        return self._hungry
+
+    def _others_hunger(self, leaf: AllocationPath) -> bool:
+        return len(self.hungry) > (leaf in self.hungry)
+
+    def _hungers(self, leaf: AllocationPath) -> bool:
+        if not self._waits(leaf):
+            return False
+        if self._facts.policy.hungry is Hungry.METRIC:
+            return self._shares().metric(leaf) < 1
+        numerator, denominator = self._facts.tree.ratio(leaf)
+        return self._held(leaf) * denominator < numerator * self._facts.capacity(self._pool)
+
+    def _waits(self, leaf: AllocationPath) -> bool:
+        """Whether it has queued work that accepts this pool and for which no GPUs are kept."""
+        line = self._facts.waiting.allocated.lines.get(leaf, {})
+        here = [queues for key, queues in line.items() if self._pool in key.pools]
+        kept = sum(1 for one in self._facts.reserved.values() if one.spec.allocation == leaf and self._accepts(one))
+        if not kept:
+            return bool(here)
+        return sum(len(tickets) for queues in here for tickets in queues.values()) > kept
+
+    def _accepts(self, record: Record) -> bool:
+        return record.spec.allocated and self._pool in record.spec.pools
+
+    def _held(self, leaf: AllocationPath) -> int:
+        """GPUs that a leaf holds, is about to give back, or is about to get."""
+        if self._leaving is None:
+            self._leaving = _by_leaf(
+                one for one in self._facts.leaving.values() if one.held is not None and one.held.pool == self._pool
+            )
+        return self._staying(leaf) + self._leaving.get(leaf, 0)
+
+    def _staying(self, leaf: AllocationPath) -> int:
+        """GPUs that a leaf holds or is about to get, and will not give back by itself."""
+        if self._kept is None:
+            self._kept = _by_leaf(
+                one
+                for one in self._facts.reserved.values()
+                if one.reservation is not None and one.reservation.pool == self._pool
+            )
+        return self._running.gpus.get(leaf, 0) + self._kept.get(leaf, 0)
+
+
+def _by_leaf(records: Iterator[Record]) -> dict[AllocationPath, int]:
+    sums: dict[AllocationPath, int] = {}
+    for record in records:
+        if record.spec.allocated:
+            sums[record.spec.allocation] = sums.get(record.spec.allocation, 0) + record.gpus
+    return sums
