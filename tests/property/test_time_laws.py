@@ -63,7 +63,7 @@ def quiet_moments(world: World, end: int) -> set[int]:
     grid = world.policy.grid
     moments = set(range((world.now // grid + 1) * grid, end, grid))
     for record in world.state.facts.holding.values():
-        if record.held is not None:
+        if record.held is not None and record.gpus:  # without GPUs there is nothing to protect
             moments |= {record.held.protected_until, record.deadline or 0}
     return {at for at in moments if world.now < at < end}
 

@@ -1,0 +1,385 @@
+"""Each rule broken by hand, and the laws that must notice: ``python -m tests.mutations [WORD...]``.
+
+A mutation is one exact replacement in one file of the core. The runner makes it in a temporary copy, runs the named
+laws there, and says whether they failed (killed) or not (survived). Words choose mutations by number or by what they
+say. Exits 1 when one survives or does not apply any more. ``tests/property/MUTATIONS.md`` is the list for readers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+CORE = Path("scheduler/gpufair/core")
+# Several draws: a law that fails once in a hundred runs guards nothing.
+SEEDS = (1, 2, 3)
+
+
+class Mutation(NamedTuple):
+    """A rule, how it is broken, and what must fail. ``laws`` is an expression for ``pytest -k``."""
+
+    rule: str
+    file: str
+    old: str
+    new: str
+    laws: str
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    Mutation(
+        "P1 a protection lasts until start + min_runtime",
+        "running.py",
+        "while self._ends and self._ends[0][0] <= now:",
+        "while self._ends and self._ends[0][0] <= now + 500:",
+        "p01",
+    ),
+    Mutation(
+        "P1 a cordon waits for the end of the protection",
+        "facts.py",
+        "self.now >= record.held.protected_until",
+        "self.now + 500 >= record.held.protected_until",
+        "scenario or p01",
+    ),
+    Mutation(
+        "P1 the clock of protection restarts at every start",
+        "running.py",
+        "elif held.protected_until > now:",
+        "elif held.protected_until > now and record.starts < 2:",
+        "p01 or scenario",
+    ),
+    Mutation(
+        "P1 it is preemptible exactly when its protection ends, not at the next grid",
+        "wakeup.py",
+        "            moments.append(end)\n        if running.exposed",
+        "            moments.append((end // policy.grid + 1) * policy.grid)\n        if running.exposed",
+        "p01 or p23",
+    ),
+    Mutation(
+        "P2 leaving workloads still hold their GPUs",
+        "facts.py",
+        "used = sum(node.holders.values())",
+        "used = sum(n for one, n in node.holders.items() if self.records[one].phase not in LEAVING)",
+        "p02",
+    ),
+    Mutation(
+        "P2 GPUs that are kept for somebody are not free",
+        "facts.py",
+        "free = gpus - used - claimed",
+        "free = gpus - used",
+        "p02 or p06 or p07 or scenario",
+    ),
+    Mutation(
+        "P3 a gang that lost a node stops whole",
+        "settle.py",
+        "if len(held.leases) < record.spec.shape.nodes:",
+        "if len(held.leases) < record.spec.shape.nodes - 1:",
+        "p03",
+    ),
+    Mutation(
+        "P4 min_runtime above the cap is rejected",
+        "admission.py",
+        "if spec.min_runtime > facts.policy.max_min_runtime:",
+        "if spec.min_runtime > 2 * facts.policy.max_min_runtime:",
+        "p04",
+    ),
+    Mutation(
+        "P4 unallocated work is not charged",
+        "facts.py",
+        "if gpus and record.spec.allocated and record.held is not None:",
+        "if gpus and record.held is not None:",
+        "p04 or p07",
+    ),
+    Mutation(
+        "P5 hysteresis: a rank must be clearly better",
+        "share.py",
+        "return mine_m < inf and mine_m <= (1 - hysteresis) * theirs_m",
+        "return mine_m < inf and mine_m <= theirs_m",
+        "p05 or p01",
+    ),
+    Mutation(
+        "P5 the asker's own commitment counts against it",
+        "share.py",
+        "mine_m = self.metric_with(sides[0], own)",
+        "mine_m = self.metric_with(sides[0], 0)",
+        "p05 or p01",
+    ),
+    Mutation(
+        "P5 in the own leaf only a strictly higher priority preempts",
+        "preemption.py",
+        "if record.spec.priority > victim.spec.priority}",
+        "if record.spec.priority >= victim.spec.priority}",
+        "p05",
+    ),
+    Mutation(
+        "P5 debug victims are at most one GPU larger",
+        "debug.py",
+        "return gpus + 1",
+        "return gpus + 9",
+        "p05 or debug or plain_pass",
+    ),
+    Mutation(
+        "P5 GPUs under the debug right are bounded",
+        "debug.py",
+        "return gpus <= self._left and gpus <=",
+        "return gpus <=",
+        "p05 or debug or plain_pass",
+    ),
+    Mutation(
+        "P6 victims that turn out unneeded are spared",
+        "plan.py",
+        "            needed.append(candidate)\n    return needed\n",
+        "            needed.append(candidate)\n    return every\n",
+        "p06",
+    ),
+    Mutation(
+        "P6 freed GPUs are kept for the beneficiary",
+        "facts.py",
+        "            self.nodes[lease.node].claims[record.id] = lease.gpus\n",
+        "",
+        "p06 or p02 or p07 or scenario or state_machine",
+    ),
+    Mutation(
+        "P7 GPUs are charged until they are really free",
+        "transitions.py",
+        "    facts.told_to_leave(record)\n",
+        "    facts.told_to_leave(record)\n    facts._charge(record, record.held.leases, -1)\n",
+        "p07",
+    ),
+    Mutation(
+        "P7 a new start is charged from the grant on",
+        "facts.py",
+        "        self._charge(record, held.leases, +1)\n",
+        "        self._charge(record, held.leases[:1], +1)\n",
+        "p07",
+    ),
+    Mutation(
+        "P8 usage leaves the window after exactly W",
+        "ledger.py",
+        "start = now - window",
+        "start = now - window - 1",
+        "p08",
+    ),
+    Mutation(
+        "P9 the smaller metric comes first",
+        "order.py",
+        "path = min((metric(child), child) for child in",
+        "path = max((metric(child), child) for child in",
+        "p09 or plain_pass or p12",
+    ),
+    Mutation(
+        "P9 within a leaf whoever has had less comes first",
+        "order.py",
+        "                first = had(user), tickets[index]",
+        "                first = 0, tickets[index]",
+        "burst or plain_pass",
+    ),
+    Mutation(
+        "P9 shares are weights among siblings",
+        "tree.py",
+        "entitlement = above.entitlement * shares[path] / total",
+        "entitlement = above.entitlement * shares[path] / max(total, 1)",
+        "p09",
+    ),
+    Mutation(
+        "P10 usage of a divided allocation stays with it",
+        "tree.py",
+        "        while path not in self._nodes:\n            path = parent_of(path)\n        return path",
+        "        return path if path in self._nodes else ROOT",
+        "p10",
+    ),
+    Mutation(
+        "P11 more past usage never improves a rank",
+        "share.py",
+        "had = self._occupancy[path] + committed",
+        "had = committed - self._occupancy[path]",
+        "p11 or p12",
+    ),
+    Mutation(
+        "P13 whoever fits starts at once",
+        "rooms.py",
+        "if room >= wanted:",
+        "if room > wanted:",
+        "p13",
+    ),
+    Mutation(
+        "P13 GPUs that are free elsewhere earlier are taken",
+        "decide.py",
+        "                if rooms is None or not rooms.fits(shape, mine):",
+        "                if rooms is None or True:",
+        "p13",
+    ),
+    Mutation(
+        "P15 a stop has time to kill",
+        "facts.py",
+        "return after(self.now, max(self.grace(record), self.policy.grid_checkpoint))",
+        "return after(self.now, self.grace(record))",
+        "scenario",
+    ),
+    Mutation(
+        "P16 GPUs that come free anyway spare a victim",
+        "decide.py",
+        "        if not here.is_coming(shape):\n            return False\n",
+        "        return False\n",
+        "plain_pass",
+    ),
+    Mutation(
+        "P20 a preempted workload is queued again once, with its first submission time",
+        "facts.py",
+        "Ticket(record.submitted_at, record.id), record.min_runtime)\n        demand",
+        "Ticket(self.now, record.id), record.min_runtime)\n        demand",
+        "p20 or state_machine or p09",
+    ),
+    Mutation(
+        "P20 an idle session is parked, not queued",
+        "settle.py",
+        "if session and not record.interrupted:",
+        "if session and record.busy:",
+        "p20 or session",
+    ),
+    Mutation(
+        "P21 nothing new starts on a cordoned node",
+        "record.py",
+        "return not self.cordoned and not self.lost",
+        "return not self.lost",
+        "p21",
+    ),
+    Mutation(
+        "P21 workloads leave a cordoned node as their protection ends",
+        "wakeup.py",
+        "    moments += _ends_of_drained(facts)\n",
+        "",
+        "p21 or p23",
+    ),
+    Mutation(
+        "P22 sets do not decide",
+        "decide.py",
+        "for workload in sorted({holder for node in closed if not node.lost for holder in node.holders}):",
+        "for workload in {holder for node in closed if not node.lost for holder in node.holders}:",
+        "p22 or plain_pass",
+    ),
+    Mutation(
+        "P22 every change is an action",
+        "decide.py",
+        "        had_reservation = record.reservation\n",
+        "        had_reservation = record.reservation\n        record.lost = (('x', 'y'),)\n",
+        "p22",
+    ),
+    Mutation(
+        "P22 nothing is left out of a snapshot",
+        "snapshot.py",
+        'facts.reservations = int(plain["reservations"])',
+        "facts.reservations = 0",
+        "p22 or state_machine",
+    ),
+    Mutation(
+        "P23 time that passes in between decides nothing",
+        "engine.py",
+        "    if not due:\n        return []\n",
+        "",
+        "p23",
+    ),
+    Mutation(
+        "P23 the grid is skipped only where nobody could act",
+        "wakeup.py",
+        "        if running.exposed:\n",
+        "        if len(running.exposed) > 1:\n",
+        "p23 or p01",
+    ),
+    Mutation(
+        "victims: unallocated work goes first",
+        "preemption.py",
+        "PreemptReason.UNALLOCATED, 0)",
+        "PreemptReason.UNALLOCATED, 9)",
+        "plain_pass or unallocated",
+    ),
+    Mutation(
+        "victims: the most over-served leaves go first, in bands of a quarter",
+        "preemption.py",
+        "sorted(outranked, key=lambda pair: (-pair[0], pair[1]))",
+        "sorted(outranked, key=lambda pair: (pair[0], pair[1]))",
+        "plain_pass or band or over_served",
+    ),
+    Mutation(
+        "victims: inside a band the least work lost",
+        "preemption.py",
+        "return GpuMillis(record.gpus * (at - held.granted_at))",
+        "return GpuMillis(0)",
+        "resum or loss or cheap",
+    ),
+    Mutation(
+        "placement: best fit",
+        "placement.py",
+        "found.sort(key=lambda one: (one[0], one[1].node.name))",
+        "found.sort(key=lambda one: (-one[0], one[1].node.name))",
+        "fit or tight or plain_pass",
+    ),
+)
+
+
+def text_of(mutation: Mutation, root: Path = ROOT) -> str:
+    """The file that it changes."""
+    return (root / CORE / mutation.file).read_text(encoding="utf-8")
+
+
+def applies(mutation: Mutation) -> bool:
+    """Whether the line that it breaks is still there, once or more."""
+    return mutation.old in text_of(mutation)
+
+
+def killed_by(mutation: Mutation) -> list[str]:
+    """The tests that fail with it; none if it survives."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        for part in ("scheduler", "tests/unit/core", "tests/property", "tests/long", "tests/data"):
+            shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        for file in (ROOT / "tests").glob("*.py"):
+            shutil.copy(file, root / "tests" / file.name)
+        (root / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib -p no:cacheprovider\n")
+        path = root / CORE / mutation.file
+        path.write_text(text_of(mutation).replace(mutation.old, mutation.new, 1), encoding="utf-8")
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "scheduler"), str(root)))}
+        for seed in SEEDS:
+            asked = ["tests/property", "tests/unit/core", "-q", "-x", "-k", mutation.laws, f"--hypothesis-seed={seed}"]
+            done = subprocess.run(
+                [sys.executable, "-m", "pytest", *asked, "--timeout=120"],
+                cwd=root,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            failed = [line.split()[1].split("::")[-1] for line in done.stdout.splitlines() if line.startswith("FAILED")]
+            if failed:
+                return failed
+            if done.returncode not in {0, 1}:
+                return [f"pytest ended with {done.returncode}: {done.stdout.strip().splitlines()[-1:]}"]
+    return []
+
+
+def main(words: list[str]) -> int:
+    """Try them all, or those that the words choose."""
+    chosen = [
+        (number, one)
+        for number, one in enumerate(MUTATIONS, 1)
+        if not words or any(word == str(number) or word.lower() in one.rule.lower() for word in words)
+    ]
+    survived = 0
+    for number, mutation in chosen:
+        begun = time.perf_counter()
+        failed = killed_by(mutation) if applies(mutation) else []
+        said = f"killed by {failed[0]}" if failed else "SURVIVED" if applies(mutation) else "DOES NOT APPLY"
+        survived += not failed
+        print(f"{number:>3} {mutation.rule:<80} {said}   [{time.perf_counter() - begun:.0f} s]", flush=True)
+    print(f"{len(chosen) - survived} of {len(chosen)} killed")
+    return 1 if survived or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,25 @@
+"""The list of broken rules is kept up to date: each still applies, and says which laws must notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutations import MUTATIONS, Mutation, applies
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.rule[:40])
+def test_a_mutation_still_applies(mutation: Mutation) -> None:
+    """If this fails, the line that the mutation breaks was changed: break the new one in ``tests/mutations.py``."""
+    assert applies(mutation), f"{mutation.file} no longer has {mutation.old!r}"
+    assert mutation.old != mutation.new
+    assert mutation.laws
+
+
+def test_there_is_one_for_every_rule() -> None:
+    """And none twice."""
+    assert len(MUTATIONS) >= 30
+    assert (
+        len({one.rule for one in MUTATIONS})
+        == len({(one.file, one.old, one.new) for one in MUTATIONS})
+        == len(MUTATIONS)
+    )
