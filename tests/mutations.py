@@ -50,8 +50,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P1 the clock of protection restarts at every start",
         "running.py",
-        "elif held.protected_until > now:",
-        "elif held.protected_until > now and record.starts < 2:",
+        "if held.protected_until > now:",
+        "if held.protected_until > now and record.starts < 2:",
         "p01 or scenario",
     ),
     Mutation(
@@ -130,6 +130,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "return gpus <= self._left and gpus <=",
         "return gpus <=",
         "p05 or debug or plain_pass",
+    ),
+    Mutation(
+        "P5 the take limit moves only what is beyond it",
+        "take.py",
+        "self._over[leaf] = gpus - limit",
+        "self._over[leaf] = gpus",
+        "p05 or take or plain_pass",
+    ),
+    Mutation(
+        "P5 a leaf starts nothing beyond the take limit while another one is hungry",
+        "take.py",
+        "return self.is_beyond(leaf, gpus) and self._others_hunger(leaf)",
+        "return False",
+        "p05 or take or plain_pass",
+    ),
+    Mutation(
+        "P5 what a running workload was promised counts once",
+        "share.py",
+        "had = self._occupancy[path] + committed\n",
+        "had = self._occupancy[path] + 2 * committed\n",
+        "p05 or p12 or plain_pass or owed",
     ),
     Mutation(
         "P6 victims that turn out unneeded are spared",

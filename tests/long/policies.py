@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from gpufair.core.model import Policy
+from gpufair.core.model import Hungry, Policy
 from gpufair.core.units import Millis
 from tests.world import SMALL
 
@@ -18,6 +18,11 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "grace_session": (Millis(3_000), Millis(0)),
     "grace_batch": (Millis(1_000), Millis(0), Millis(4_000)),
     "commitment": (True, True, False),
+    "banking": (0.25, 1.0, 0.0),
+    "newcomer": (Millis(2_000), Millis(0)),
+    "take_limit": (1.25, None, 2.0),
+    "take_least": (2, 0, 8),
+    "hungry": tuple(Hungry),
     "debug_min_runtime": (Millis(2_000), Millis(0), Millis(5_000)),
     "debug_gpus": (2, 1, 4),
     "debug_share": (0.25, 0.01),
