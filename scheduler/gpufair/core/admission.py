@@ -50,7 +50,7 @@ def check_policy(policy: Policy) -> None:
         raise InvalidSpec(f"hysteresis of {policy.hysteresis:g} is not a fraction; use one from 0 up to 1, like 0.02")
     if not all(policy.blocks) or len(set(policy.blocks)) < len(policy.blocks):
         raise InvalidSpec(f"blocks {list(policy.blocks)} must name labels of nodes, none empty and none twice")
-    for name in ("window", "grid", "grid_checkpoint"):
+    for name in ("window", "grid", "grid_checkpoint", "history", "history_step"):
         if getattr(policy, name) <= 0:
             raise InvalidSpec(f"{name} must be longer than 0")
     spans = ("max_min_runtime", "grace_session", "grace_batch", "newcomer", "debug_min_runtime")

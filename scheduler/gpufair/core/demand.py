@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpufair.core.hours import Hours
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Shape
 from gpufair.core.owed import MICRO, Owed
@@ -88,7 +89,7 @@ def account(facts: Facts, pool: PoolName, leaf: AllocationPath) -> Owed:
     ledger = facts.ledger(pool)
     owed = ledger.owed.get(leaf)
     if owed is None:
-        owed = ledger.owed[leaf] = Owed()
+        owed = ledger.owed[leaf] = Owed(hours=Hours(ledger.kept))
         owed.limit(facts.now, ceiling(facts, pool, leaf), facts.policy.window)
     return owed
 

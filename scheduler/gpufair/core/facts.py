@@ -13,6 +13,7 @@ from typing import Final
 from gpufair.core import demand, metrics
 from gpufair.core.amount import rest
 from gpufair.core.errors import UnknownWorkload
+from gpufair.core.hours import Kept
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Held, Lease, Node, Phase, Policy, WorkloadSpec
 from gpufair.core.record import NodeRecord, Record, Reservation
@@ -59,7 +60,7 @@ class Facts:
         span = at - self.now
         if span > 0:
             for ledger in self.ledgers.values():
-                ledger.advance(span)
+                ledger.advance(self.now, span)
             self.now = at
             for running in self.running.values():
                 running.expire(at, self.records)
@@ -74,6 +75,17 @@ class Facts:
             return self.records[workload]
         except KeyError:
             raise UnknownWorkload(workload) from None
+
+    @property
+    def kept(self) -> Kept:
+        """How history is kept."""
+        return Kept(self.policy.history_step, self.policy.history)
+
+    def change_policy(self, policy: Policy) -> None:
+        """From now on other options hold."""
+        self.policy = policy
+        for ledger in self.ledgers.values():
+            ledger.keep(self.kept)
 
     def label(self, workload: WorkloadId) -> str:
         """What people are told about a workload; its id once it has been forgotten."""
@@ -129,6 +141,13 @@ class Facts:
             self.running[pool] = Running()
         return self.running[pool]
 
+    def switched(self, record: Record, before: Phase) -> None:
+        """A workload that holds GPUs came from another phase: it starts, restores, saves or stops, or has done so."""
+        if record.held is not None and (before is Phase.RUNNING) != (record.phase is Phase.RUNNING):
+            gpus = sum(lease.gpus for lease in record.held.leases)
+            sign = +1 if before is Phase.RUNNING else -1
+            self.ledger(record.held.pool).rates[PoolLedger.SWITCHING] += sign * gpus
+
     def told_to_leave(self, record: Record) -> None:
         """It does not stay any longer, but still holds."""
         self.leaving[record.id] = record
@@ -157,8 +176,12 @@ class Facts:
 
     def _charge(self, record: Record, leases: Iterable[Lease], sign: int) -> None:
         gpus = sum(lease.gpus for lease in leases)
-        if gpus and record.spec.allocated and record.held is not None:
-            ledger, spec = self.ledger(record.held.pool), record.spec
+        if not gpus or record.held is None:
+            return
+        ledger, spec = self.ledger(record.held.pool), record.spec
+        if record.phase is not Phase.RUNNING:
+            ledger.rates[PoolLedger.SWITCHING] += sign * gpus
+        if spec.allocated:
             ledger.charge(spec.allocation, spec.user, self.now, sign * gpus, self.policy.window)
             demand.want(self, record.held.pool, spec.allocation, sign * gpus)
 
@@ -216,7 +239,7 @@ class Facts:
     def ledger(self, pool: PoolName) -> PoolLedger:
         """The ledger of a pool, opened on first use."""
         if pool not in self.ledgers:
-            self.ledgers[pool] = PoolLedger()
+            self.ledgers[pool] = PoolLedger(self.kept)
             self.ledgers = dict(sorted(self.ledgers.items()))
         return self.ledgers[pool]
 
@@ -256,7 +279,8 @@ class Facts:
         free = gpus - used - claimed
         node.room = free if node.open else 0
         node.cpus_left, node.memory_left = rest(node, self.records)
-        uses = (free_of_charge, claimed, node.room, free - node.room, gpus)
+        away = gpus if node.lost else 0
+        uses = (free_of_charge, claimed, node.room, free - node.room, gpus, used - free_of_charge, away)
         for pool, part, sign in ((node.counted_in, node.uses, -1), (node.node.pool, uses, +1)):
             if pool is not None:
                 rates = self.ledger(pool).rates

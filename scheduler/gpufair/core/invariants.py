@@ -109,9 +109,15 @@ def _reservations(facts: Facts) -> Iterator[str]:
 
 def _ledger(facts: Facts) -> Iterator[str]:
     for pool, ledger in facts.ledgers.items():
-        totals = ledger.conservation(pool, facts.now)
+        totals = ledger.conservation(pool)
         if totals.error:
             yield f"pool {pool}: {totals.error} GPU-ms are not accounted for (P7)"
+        switching = [one for one in facts.holding.values() if one.held and one.held.pool == pool]
+        gpus = sum(x.gpus for one in switching if one.held and one.phase is not Phase.RUNNING for x in one.held.leases)
+        if ledger.rates[ledger.SWITCHING] != gpus:
+            yield f"pool {pool}: {ledger.rates[ledger.SWITCHING]} GPUs are counted as switching, {gpus} are (P7)"
+        if totals.charged != sum(account.charged(facts.now) for account in ledger.accounts.values()):
+            yield f"pool {pool}: its accounts do not add up to what was charged (P7)"
         for leaf, account in ledger.accounts.items():
             rate = sum(
                 record.rate

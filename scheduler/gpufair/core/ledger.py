@@ -6,10 +6,11 @@ charge one window ago, in integers, so usage leaves the window after exactly W.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpufair.core.hours import BY_THE_HOUR, Hours, Kept, overlap
 from gpufair.core.owed import Owed
 from gpufair.core.share import Sums
 from gpufair.core.tree import Tree
@@ -28,10 +29,11 @@ class Mark:
 class Account:
     """What one allocation was charged in one pool. Marks are forgotten some time after they left the window."""
 
-    __slots__ = ("_head", "_marks")
+    __slots__ = ("_head", "_marks", "hours")
 
-    def __init__(self, marks: Iterable[Mark] = ()) -> None:
+    def __init__(self, marks: Iterable[Mark] = (), hours: Hours | None = None) -> None:
         self._marks: list[Mark] = list(marks)
+        self.hours = hours  # until the last change; None keeps no history
         # The last mark at or before the window's start: a hint that only moves forward, no part of the state.
         self._head = 0
 
@@ -57,6 +59,8 @@ class Account:
         mark = Mark(now, self.charged(now), self.gpus + gpus)
         if mark.gpus < 0:
             raise AssertionError("an account cannot be charged for fewer than 0 GPUs")
+        if self.hours is not None and self._marks:
+            self.hours.add(self._marks[-1].at, now, self._marks[-1].gpus)
         if self._marks and self._marks[-1].at == now:
             self._marks.pop()
         self._marks.append(mark)
@@ -86,9 +90,16 @@ class Account:
             head += 1
         self._head = head
 
+    def in_step(self, number: int, now: Instant) -> int:
+        """Charged in one step of the history."""
+        if self.hours is None or not self._marks:
+            return 0
+        last = self._marks[-1]
+        return self.hours.at(number) + last.gpus * overlap(number, self.hours.kept.step, last.at, now)
+
     def copy(self) -> Account:
         """An independent copy."""
-        return Account(self._marks)
+        return Account(self._marks, self.hours.copy() if self.hours is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +113,7 @@ class PoolConservation:
     idle: GpuMillis
     unavailable: GpuMillis  # cordoned and free, or lost
     capacity_time: GpuMillis
+    switching: GpuMillis = GpuMillis(0)  # of charged and unallocated: starting, restoring, saving and stopping
 
     @property
     def error(self) -> GpuMillis:
@@ -121,6 +133,7 @@ class Conservation:
     unavailable: GpuMillis
     capacity_time: GpuMillis
     pools: tuple[PoolConservation, ...]
+    switching: GpuMillis = GpuMillis(0)
 
     @property
     def error(self) -> GpuMillis:
@@ -131,23 +144,43 @@ class Conservation:
 class PoolLedger:
     """Accounts and totals of one pool. GPUs by use are rates, integrated as time passes."""
 
-    __slots__ = ("accounts", "capacity", "owed", "rates", "researchers", "totals")
+    __slots__ = (
+        "accounts",
+        "busy",
+        "capacity",
+        "hours",
+        "kept",
+        "measured",
+        "owed",
+        "rates",
+        "researchers",
+        "totals",
+    )
 
-    # What the GPUs of a pool can be, apart from charged, which the accounts count by themselves.
-    USES = ("unallocated", "held", "idle", "unavailable", "capacity")
+    # What the GPUs of a pool can be, in the order of ``NodeRecord.uses``. Of what is unavailable "lost" is a part.
+    USES = ("unallocated", "held", "idle", "unavailable", "capacity", "charged", "lost")
+    # Beside these, how many of those that are charged or unallocated start, restore, save or stop.
+    SWITCHING = "switching"
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Kept = BY_THE_HOUR) -> None:
+        self.kept = kept
         self.accounts: dict[AllocationPath, Account] = {}
         # The parts of each leaf's account, by researcher. They order a leaf's own queue and nothing else.
         self.researchers: dict[AllocationPath, dict[str, Account]] = {}
         self.owed: dict[AllocationPath, Owed] = {}
-        self.capacity = Account()  # GPUs on nodes that are not lost
-        self.rates: dict[str, int] = dict.fromkeys(self.USES, 0)
-        self.totals: dict[str, int] = dict.fromkeys(self.USES, 0)
+        self.capacity = Account(hours=Hours(kept))  # GPUs on nodes that are not lost
+        self.rates: dict[str, int] = dict.fromkeys((*self.USES, self.SWITCHING), 0)
+        self.totals = dict(self.rates)
+        self.hours = {use: Hours(kept) for use in self.rates}
+        # By leaf, of all its work: GPU time over which nodes measured how busy GPUs were, and how much they were.
+        self.measured: dict[AllocationPath, Hours] = {}
+        self.busy: dict[AllocationPath, Hours] = {}
 
     def account(self, path: AllocationPath) -> Account:
         """The account of a leaf, opened on first use."""
-        return self.accounts.setdefault(path, Account())
+        if path not in self.accounts:
+            self.accounts[path] = Account(hours=Hours(self.kept))
+        return self.accounts[path]
 
     def charge(self, path: AllocationPath, user: str, now: Instant, gpus: int, window: Millis) -> None:
         """From ``now`` on charge ``gpus`` more (fewer, if negative) to a leaf, for a researcher."""
@@ -156,18 +189,54 @@ class PoolLedger:
 
     def charge_researcher(self, path: AllocationPath, user: str, now: Instant, gpus: int, window: Millis) -> None:
         """The researcher's part of a charge."""
-        self.researchers.setdefault(path, {}).setdefault(user, Account()).change(now, gpus, window)
+        users = self.researchers.setdefault(path, {})
+        if user not in users:
+            users[user] = Account(hours=Hours(self.kept))
+        users[user].change(now, gpus, window)
 
     def occupancy_of(self, path: AllocationPath, user: str, now: Instant, window: Millis) -> GpuMillis:
         """What a researcher was charged for in a leaf in the window."""
         account = self.researchers.get(path, {}).get(user)
         return account.occupancy(now, window) if account is not None else GpuMillis(0)
 
-    def advance(self, span: int) -> None:
-        """Let ``span`` milliseconds pass at the present rates."""
+    def advance(self, now: Instant, span: int) -> None:
+        """Let ``span`` milliseconds from ``now`` on pass at the present rates."""
         for use, gpus in self.rates.items():
             if gpus:
                 self.totals[use] += gpus * span
+                self.hours[use].add(now, now + span, gpus)
+
+    def keep(self, kept: Kept) -> None:
+        """From now on history is kept in another way; with another step, it begins anew."""
+        if kept == self.kept:
+            return
+        anew = kept.step != self.kept.step
+        self.kept = kept
+
+        def changed(hours: Hours | None) -> Hours:
+            if hours is None or anew:
+                return Hours(kept)
+            hours.kept = kept
+            return hours
+
+        for account in (self.capacity, *self.accounts.values(), *self._researchers()):
+            account.hours = changed(account.hours)
+        for owed in self.owed.values():
+            owed.hours = changed(owed.hours)
+        self.hours = {use: changed(hours) for use, hours in self.hours.items()}
+        self.measured = {leaf: changed(hours) for leaf, hours in self.measured.items()}
+        self.busy = {leaf: changed(hours) for leaf, hours in self.busy.items()}
+
+    def _researchers(self) -> Iterator[Account]:
+        for users in self.researchers.values():
+            yield from users.values()
+
+    def used(self, leaf: AllocationPath, start: int, end: int, measured: int, busy: int) -> None:
+        """In [start, end) GPUs of a leaf were measured for so much GPU time and found busy for so much of it."""
+        for by_leaf, amount in ((self.measured, measured), (self.busy, busy)):
+            if leaf not in by_leaf:
+                by_leaf[leaf] = Hours(self.kept)
+            by_leaf[leaf].spread(start, end, amount)
 
     def occupancies(self, tree: Tree, now: Instant, window: Millis) -> Sums:
         """Occupancy of every tree node: its own account and all below it, dropped allocations included."""
@@ -181,21 +250,22 @@ class PoolLedger:
         """How many GPUs every tree node wants at present."""
         return _sums(tree, self.owed, lambda owed: owed.demand)
 
-    def conservation(self, pool: PoolName, now: Instant) -> PoolConservation:
-        """Where the pool's GPU time went until ``now``, to which the totals have been advanced."""
+    def conservation(self, pool: PoolName) -> PoolConservation:
+        """Where the pool's GPU time went until the instant to which it was advanced."""
         return PoolConservation(
             pool=pool,
-            charged=GpuMillis(sum(account.charged(now) for account in self.accounts.values())),
+            charged=GpuMillis(self.totals["charged"]),
             unallocated=GpuMillis(self.totals["unallocated"]),
             held=GpuMillis(self.totals["held"]),
             idle=GpuMillis(self.totals["idle"]),
             unavailable=GpuMillis(self.totals["unavailable"]),
             capacity_time=GpuMillis(self.totals["capacity"]),
+            switching=GpuMillis(self.totals[self.SWITCHING]),
         )
 
     def copy(self) -> PoolLedger:
         """An independent copy."""
-        twin = PoolLedger()
+        twin = PoolLedger(self.kept)
         twin.accounts = {path: account.copy() for path, account in self.accounts.items()}
         twin.researchers = {
             path: {user: account.copy() for user, account in users.items()} for path, users in self.researchers.items()
@@ -204,6 +274,9 @@ class PoolLedger:
         twin.capacity = self.capacity.copy()
         twin.rates = dict(self.rates)
         twin.totals = dict(self.totals)
+        twin.hours = {use: hours.copy() for use, hours in self.hours.items()}
+        twin.measured = {leaf: hours.copy() for leaf, hours in self.measured.items()}
+        twin.busy = {leaf: hours.copy() for leaf, hours in self.busy.items()}
         return twin
 
 
@@ -236,4 +309,5 @@ def sum_up(pools: Iterable[PoolConservation]) -> Conservation:
         unavailable=GpuMillis(sum(pool.unavailable for pool in each)),
         capacity_time=GpuMillis(sum(pool.capacity_time for pool in each)),
         pools=each,
+        switching=GpuMillis(sum(pool.switching for pool in each)),
     )

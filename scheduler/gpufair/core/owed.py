@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
+from gpufair.core.hours import Hours, overlap
 from gpufair.core.units import Instant, Millis
 
 MICRO: Final = 1_000_000  # parts of a GPU in which entitlements and what is owed are counted
@@ -22,9 +23,10 @@ class Owed:
     ever started was never owed anything.
     """
 
-    __slots__ = ("_at", "_ceiling", "_demand", "_head", "_total")
+    __slots__ = ("_at", "_ceiling", "_demand", "_head", "_total", "hours")
 
-    def __init__(self, marks: Iterable[tuple[int, int, int, int]] = ()) -> None:
+    def __init__(self, marks: Iterable[tuple[int, int, int, int]] = (), hours: Hours | None = None) -> None:
+        self.hours = hours  # until the last break point; None keeps no history
         self._at: list[int] = []
         self._total: list[int] = []  # owed until then, in millionths of a GPU x ms
         self._demand: list[int] = []  # GPUs from then on
@@ -55,7 +57,16 @@ class Owed:
         """Everything ever owed until ``now``, which is not before the last change."""
         if not self._at:
             return 0
-        return self._total[-1] + min(self._demand[-1] * MICRO, self._ceiling[-1]) * (now - self._at[-1])
+        return self._total[-1] + self._rate() * (now - self._at[-1])
+
+    def _rate(self) -> int:
+        return min(self._demand[-1] * MICRO, self._ceiling[-1])
+
+    def in_step(self, number: int, now: Instant) -> int:
+        """Owed in one step of the history, in millionths of a GPU x ms."""
+        if self.hours is None or not self._at:
+            return 0
+        return self.hours.at(number) + self._rate() * overlap(number, self.hours.kept.step, self._at[-1], now)
 
     def want(self, now: Instant, gpus: int, window: Millis) -> None:
         """From ``now`` on there is demand for ``gpus`` more (fewer, if negative)."""
@@ -99,11 +110,16 @@ class Owed:
                 continue
             before = min(demand[index] * MICRO, ceiling[index])
             demand[index] -= gpus
-            if index < last:
-                less += (before - min(demand[index] * MICRO, ceiling[index])) * (at[index + 1] - at[index])
+            fewer = before - min(demand[index] * MICRO, ceiling[index])
+            if fewer and index < last:
+                less += fewer * (at[index + 1] - at[index])
+                if self.hours is not None:
+                    self.hours.add(at[index], at[index + 1], -fewer)
 
     def _mark(self, now: Instant, demand: int, ceiling: int, window: Millis) -> None:
         total = self.total(now)
+        if self.hours is not None and self._at:
+            self.hours.add(self._at[-1], now, self._rate())
         if self._at and self._at[-1] == now:
             self._demand[-1], self._ceiling[-1] = demand, ceiling
         else:
@@ -130,7 +146,7 @@ class Owed:
 
     def copy(self) -> Owed:
         """An independent copy."""
-        twin = Owed()
+        twin = Owed(hours=self.hours.copy() if self.hours is not None else None)
         twin._at, twin._total = self._at.copy(), self._total.copy()
         twin._demand, twin._ceiling = self._demand.copy(), self._ceiling.copy()
         return twin

@@ -32,7 +32,7 @@ def _time_passed(event: ev.TimePassed, facts: Facts) -> Touched:
 
 @record_event.register
 def _policy_changed(event: ev.PolicyChanged, facts: Facts) -> Touched:
-    facts.policy = event.policy
+    facts.change_policy(event.policy)
     return ()
 
 

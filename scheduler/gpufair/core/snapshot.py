@@ -18,6 +18,7 @@ from gpufair.core.facts import Facts
 from gpufair.core.model import Allocation, Node, Policy
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.saved_ledger import (
+    count_switching,
     open_demand,
     open_researchers,
     read_demand,
@@ -90,8 +91,9 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
         for lease in record.reservation.leases if record.reservation is not None else ():
             facts.nodes[lease.node].claims[record.id] = lease.gpus
     for pool, each in plain["ledgers"].items():
-        facts.ledgers[PoolName(pool)] = read_ledger(each)
+        facts.ledgers[PoolName(pool)] = read_ledger(each, facts.now)
     facts.list_nodes()
+    count_switching(facts)
     facts.reservations = int(plain["reservations"])
     facts.protected_preemptions = int(plain["protected_preemptions"])
     open_researchers(facts, {PoolName(pool) for pool, each in plain["ledgers"].items() if "researchers" not in each})

@@ -197,7 +197,7 @@ class State:
     def conservation(self) -> Conservation:
         """Where all GPU time went, exactly."""
         facts = self._facts
-        return sum_up(facts.ledgers[pool].conservation(pool, facts.now) for pool in facts.ledgers)
+        return sum_up(facts.ledgers[pool].conservation(pool) for pool in facts.ledgers)
 
     def forget(self, before: Instant) -> None:
         """Drop workloads that ended before an instant. What they were charged stays in the ledger."""

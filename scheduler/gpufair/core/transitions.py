@@ -27,8 +27,10 @@ def move(facts: Facts, record: Record, to: Phase) -> None:
     step = TRANSITIONS.get((record.phase, to))
     if step is None:
         raise Inconsistent(f"workload {record.id!r} cannot go from {record.phase} to {to}")
+    before = record.phase
     step(facts, record)
     record.phase = to
+    facts.switched(record, before)
 
 
 def _queued_to_granted(facts: Facts, record: Record) -> None:
