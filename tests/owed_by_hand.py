@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Self
 
 from gpufair.core import actions as act
 from gpufair.core import events as ev
@@ -45,7 +46,7 @@ class Books:
     now: int = 0
 
     @classmethod
-    def of(cls, journal: Iterable[Entry]) -> Books:
+    def of(cls, journal: Iterable[Entry]) -> Self:
         books = cls()
         for entry in journal:
             books.take(entry)

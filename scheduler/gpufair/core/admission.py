@@ -123,6 +123,18 @@ def require_node(facts: Facts, node: NodeName) -> None:
 
 
 @check.register
+def _utilization_reported(event: ev.UtilizationReported, facts: Facts) -> None:
+    require_node(facts, event.node)
+    gpus = facts.nodes[event.node].node.gpus
+    if event.span <= 0 or any(not 0 <= sample.busy <= sample.measured for sample in event.samples):
+        raise InvalidSpec(f"node {event.node!r} reported GPUs as busy for longer than it measured them")
+    if sum(sample.measured for sample in event.samples) > gpus * event.span:
+        raise InvalidSpec(
+            f"node {event.node!r} reported more GPU time than its {words.gpus(gpus)} have in {words.span(event.span)}"
+        )
+
+
+@check.register
 def _submitted(event: ev.Submitted, facts: Facts) -> None:
     if not event.workload:
         raise InvalidSpec("a workload needs an id")

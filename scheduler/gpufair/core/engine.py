@@ -8,7 +8,7 @@ from gpufair.core.actions import Action
 from gpufair.core.admission import check, is_stale
 from gpufair.core.commit import commit
 from gpufair.core.decide import Pass
-from gpufair.core.events import Event, TimePassed
+from gpufair.core.events import Event, TimePassed, UtilizationReported
 from gpufair.core.facts import Facts
 from gpufair.core.recording import record_event
 from gpufair.core.wakeup import next_wakeup
@@ -18,7 +18,7 @@ def handle(facts: Facts, event: Event) -> list[Action]:
     """Write the event down, decide, and apply each decision.
 
     Time that passes at a moment that is not due decides nothing: decisions depend on what happened and on the grid, not
-    on who looked at the clock in between.
+    on who looked at the clock in between. Nor does a measurement.
 
     Raises:
         GpufairError: The event is refused; the facts are unchanged.
@@ -29,6 +29,9 @@ def handle(facts: Facts, event: Event) -> list[Action]:
     due = not isinstance(event, TimePassed) or _is_due(facts, event)
     facts.advance(event.at)
     if not due:
+        return []
+    if isinstance(event, UtilizationReported):
+        record_event(event, facts)
         return []
     return Pass(facts, event.cause, partial(commit, facts=facts)).run(record_event(event, facts))
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpufair.core.model import Allocation, CheckpointRef, Node, Outcome, Policy, PreemptReason, WorkloadSpec
+from gpufair.core.model import (
+    Allocation,
+    CheckpointRef,
+    Node,
+    Outcome,
+    Policy,
+    PreemptReason,
+    Utilization,
+    WorkloadSpec,
+)
 from gpufair.core.units import CauseId, Instant, Millis, NodeName, WorkloadId
 
 
@@ -100,6 +109,16 @@ class ResumeRequested(Event):
     workload: WorkloadId
     from_checkpoint: bool = True
     slice: Millis | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UtilizationReported(Event):
+    """A node measured, for ``span`` until now, how busy GPUs were. What it could not measure is left out: unknown is
+    not 0. Nothing is decided by it."""
+
+    node: NodeName
+    span: Millis
+    samples: tuple[Utilization, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,15 +240,15 @@ class PoolLedger:
 
     def occupancies(self, tree: Tree, now: Instant, window: Millis) -> Sums:
         """Occupancy of every tree node: its own account and all below it, dropped allocations included."""
-        return _sums(tree, self.accounts, lambda account: account.occupancy(now, window))
+        return sums(tree, self.accounts, lambda account: account.occupancy(now, window))
 
     def owed_within(self, tree: Tree, now: Instant, window: Millis) -> Sums:
         """What every tree node was owed in the window, in millionths of a GPU x ms."""
-        return _sums(tree, self.owed, lambda owed: owed.within(now, window))
+        return sums(tree, self.owed, lambda owed: owed.within(now, window))
 
     def demand(self, tree: Tree) -> Sums:
         """How many GPUs every tree node wants at present."""
-        return _sums(tree, self.owed, lambda owed: owed.demand)
+        return sums(tree, self.owed, lambda owed: owed.demand)
 
     def conservation(self, pool: PoolName) -> PoolConservation:
         """Where the pool's GPU time went until the instant to which it was advanced."""
@@ -283,7 +283,7 @@ class PoolLedger:
 A = TypeVar("A")
 
 
-def _sums(tree: Tree, accounts: Mapping[AllocationPath, A], amount: Callable[[A], int]) -> Sums:
+def sums(tree: Tree, accounts: Mapping[AllocationPath, A], amount: Callable[[A], int]) -> Sums:
     """A figure of the accounts for every tree node; dropped allocations count where they hung."""
     strays: dict[AllocationPath, list[A]] = {}
     for path, account in accounts.items():

@@ -16,6 +16,7 @@ from gpufair.core.units import (
     MINUTE,
     SECOND,
     AllocationPath,
+    GpuMillis,
     Instant,
     Millis,
     NodeName,
@@ -211,6 +212,15 @@ class Policy:
     newcomer: Millis = Millis(30 * MINUTE)  # entitlement that every allocation starts from, where beta < 1
     history: Millis = Millis(35 * DAY)  # for how long it is kept what was owed and charged hour by hour
     history_step: Millis = HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Utilization:
+    """How busy the GPUs of a workload were on one node: of ``measured`` GPU time they were busy for ``busy``."""
+
+    workload: WorkloadId
+    measured: GpuMillis
+    busy: GpuMillis
 
 
 class PreemptReason(StrEnum):

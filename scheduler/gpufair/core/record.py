@@ -57,6 +57,8 @@ class Record:
     exit: tuple[Outcome, str] | None = None
     settled: GpuMillis = GpuMillis(0)  # charged until ``settled_at``
     settled_at: Instant = Instant(0)
+    measured: GpuMillis = GpuMillis(0)  # GPU time over which nodes measured how busy its GPUs were
+    worked: GpuMillis = GpuMillis(0)  # and for how much of it they were
 
     @property
     def rate(self) -> int:
@@ -115,6 +117,8 @@ class Workload:
     ended_at: Instant | None
     charged: GpuMillis
     resume_from_checkpoint: bool
+    measured: GpuMillis  # how much of its GPU time was measured; the rest is unknown
+    worked: GpuMillis  # for how much of that its GPUs were busy
 
 
 def view(record: Record, now: Instant) -> Workload:
@@ -139,6 +143,8 @@ def view(record: Record, now: Instant) -> Workload:
         ended_at=record.ended_at,
         charged=record.charged(now),
         resume_from_checkpoint=record.resume_from_checkpoint,
+        measured=record.measured,
+        worked=record.worked,
     )
 
 

@@ -10,7 +10,7 @@ from gpufair.core.model import HOLDING, Phase
 from gpufair.core.record import Record
 from gpufair.core.transitions import move
 from gpufair.core.tree import Tree
-from gpufair.core.units import WorkloadId
+from gpufair.core.units import GpuMillis, WorkloadId
 
 Touched = tuple[WorkloadId, ...]
 
@@ -112,6 +112,18 @@ def _resume_requested(event: ev.ResumeRequested, facts: Facts) -> Touched:
         elif record.phase in HOLDING:
             record.slice = event.slice
     return (event.workload,)
+
+
+@record_event.register
+def _utilization_reported(event: ev.UtilizationReported, facts: Facts) -> Touched:
+    ledger, start = facts.ledger(facts.nodes[event.node].node.pool), max(0, facts.now - event.span)
+    for sample in event.samples:
+        record = facts.records.get(sample.workload)
+        if record is not None:
+            ledger.used(record.spec.allocation, start, facts.now, sample.measured, sample.busy)
+            record.measured = GpuMillis(record.measured + sample.measured)
+            record.worked = GpuMillis(record.worked + sample.busy)
+    return ()
 
 
 @record_event.register

@@ -23,6 +23,7 @@ from gpufair.core.invariants import validate
 from gpufair.core.ledger import Conservation, sum_up
 from gpufair.core.model import Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.preview import TYPICAL, Assumed, Preview, preview
+from gpufair.core.pyramid import Pyramid, pyramid
 from gpufair.core.queue import queue
 from gpufair.core.record import NodeView, Workload, view
 from gpufair.core.recording import record_event
@@ -150,6 +151,14 @@ class State:
     def budgets(self) -> tuple[AllocationFigures, ...]:
         """Figures of every node of the tree in every pool."""
         return figures.budgets(self._facts)
+
+    def pyramid(self, start: Instant, end: Instant) -> tuple[Pyramid, ...]:
+        """Where GPU time went in each pool, with what was delivered of what was owed.
+
+        A period is made of whole steps of the history: ``start`` is rounded down to one and ``end`` up, to the present
+        at most. What is older than the history counts for nothing; the answer says from when to when it is.
+        """
+        return pyramid(self._facts, start, end)
 
     def explain(self, workload: WorkloadId) -> Explanation:
         """Why it is where it is, from the same state that decided.
