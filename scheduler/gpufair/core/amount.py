@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from gpufair.core.model import Node, Shape
-from gpufair.core.record import NodeRecord, Record
+from gpufair.core.record import UNCOUNTED, NodeRecord, Record
 from gpufair.core.units import NodeName, WorkloadId
-
-# What a node has of something that it does not count: enough for anything.
-UNCOUNTED: Final = 1 << 62
 
 Rest = tuple[int, int]  # CPUs, memory
 

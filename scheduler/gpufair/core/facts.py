@@ -16,7 +16,7 @@ from gpufair.core.errors import UnknownWorkload
 from gpufair.core.hours import Kept
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Held, Lease, Node, Phase, Policy, WorkloadSpec
-from gpufair.core.record import NodeRecord, Record, Reservation
+from gpufair.core.record import UNCOUNTED, NodeRecord, Record, Reservation
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running
 from gpufair.core.share import Shares
@@ -251,6 +251,7 @@ class Facts:
             self.nodes = dict(sorted(self.nodes.items()))
         else:
             known.node, known.lost = node, False
+            known.cpus_left = known.memory_left = UNCOUNTED
         self._capacities = {}
         self.by_pool = {}
         for record in self.nodes.values():
@@ -278,7 +279,8 @@ class Facts:
         claimed = sum(self.claim(node, owner) for owner in node.claims) if node.claims else 0
         free = gpus - used - claimed
         node.room = free if node.open else 0
-        node.cpus_left, node.memory_left = rest(node, self.records)
+        if node.node.cpus is not None or node.node.memory is not None:
+            node.cpus_left, node.memory_left = rest(node, self.records)
         away = gpus if node.lost else 0
         uses = (free_of_charge, claimed, node.room, free - node.room, gpus, used - free_of_charge, away)
         for pool, part, sign in ((node.counted_in, node.uses, -1), (node.node.pool, uses, +1)):

@@ -119,7 +119,7 @@ class Shape:
 
     def __hash__(self) -> int:
         # The fields that differ most often: shapes are keys of the dictionaries that a pass looks into.
-        return hash((self.gpus_per_node, self.nodes, self.gpu_type, self.cpus_per_node, self.memory_per_node))
+        return hash((self.gpus_per_node, self.nodes, self.cpus_per_node, self.memory_per_node))
 
     @property
     def gpus(self) -> int:

@@ -15,11 +15,10 @@ def could_hold(nodes: Iterable[NodeRecord], shape: Shape) -> bool:
     """Whether an empty pool could hold the shape, with every known node back."""
     if not shape.demanding:
         wanted, kind = shape.gpus_per_node, shape.gpu_type
-        fitting = (n.node for n in nodes if n.node.gpus >= wanted and (not kind or n.node.gpu_type == kind))
-    else:
-        each = asked(shape)
-        fitting = (n.node for n in nodes if accepts(shape, n.node) and whole(n.node) >= each)
-    return enough(fitting, shape)
+        fitting = sum(1 for n in nodes if n.node.gpus >= wanted and (not kind or n.node.gpu_type == kind))
+        return fitting >= shape.nodes
+    each = asked(shape)
+    return enough((n.node for n in nodes if accepts(shape, n.node) and whole(n.node) >= each), shape)
 
 
 def could_hold_now(nodes: Iterable[NodeRecord], shape: Shape) -> bool:
@@ -49,6 +48,8 @@ def _largest(nodes: list[Node], shape: Shape) -> Shape:
         return sorted(sizes, reverse=True)[wide - 1]
 
     gpus = min(shape.gpus_per_node, most(node.gpus for node in nodes))
+    if not shape.counted:
+        return replace(shape, nodes=wide, gpus_per_node=gpus)
     nodes = [node for node in nodes if node.gpus >= gpus]
     cpus = min(shape.cpus_per_node, most(whole(node).cpus for node in nodes))
     nodes = [node for node in nodes if whole(node).cpus >= cpus]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from gpufair.core.model import CheckpointRef, Held, Kind, Lease, Node, Outcome, Phase, PreemptReason, WorkloadSpec
 from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
+
+# What a node has of something that it does not count: enough for anything.
+UNCOUNTED: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +162,8 @@ class NodeRecord:
     holders: dict[WorkloadId, int] = field(default_factory=dict)
     claims: dict[WorkloadId, int] = field(default_factory=dict)  # reserved leases, by their owner
     room: int = 0
-    cpus_left: int = 0  # beside the room; kept by ``Facts.touch`` too
-    memory_left: int = 0
+    cpus_left: int = UNCOUNTED  # beside the room; kept by ``Facts.touch`` too
+    memory_left: int = UNCOUNTED
     uses: tuple[int, ...] = ()  # its part of the pool's rates, as last counted
     counted_in: PoolName | None = None
 

@@ -10,7 +10,6 @@ from typing import Final
 from gpufair.core import placement
 from gpufair.core.amount import Freed
 from gpufair.core.model import Lease, Shape
-from gpufair.core.placement import admits
 from gpufair.core.record import NodeRecord
 from gpufair.core.units import NodeName
 
@@ -46,14 +45,15 @@ class Rooms:
 
     def fits(self, shape: Shape, freed: Freed | None = None) -> bool:
         """Whether there would be room for the whole shape with what is ``freed`` beside what is free."""
-        wanted, missing = shape.gpus_per_node, shape.nodes
-        for room, names in self._by_type.get(shape.gpu_type, {}).items():
+        wanted, missing, kind = shape.gpus_per_node, shape.nodes, shape.gpu_type
+        for room, names in self._by_type.get(kind, {}).items():
             if room >= wanted:
                 missing -= len(names)
         for name, gpus in freed.gpus.items() if freed is not None and missing > 0 else ():
             node = self._nodes.get(name)
-            if node is not None and node.room < wanted <= node.room + gpus and admits(node, shape):
-                missing -= 1
+            # Written out, for it is asked thousands of times a second: whether the node is open and of the type.
+            if node is not None and node.room < wanted <= node.room + gpus and not (node.cordoned or node.lost):
+                missing -= not kind or node.node.gpu_type == kind
         if missing > 0 or not shape.demanding:
             return missing <= 0
         # The GPUs would do; whether they are where the shape wants them, only the nodes themselves tell.
