@@ -37,8 +37,9 @@ _Movers = tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None, t
 class Chances:
     """The chances of those who wait for one pool, kept current by the pass as it grants."""
 
-    def __init__(self, facts: Facts, pool: PoolName) -> None:
+    def __init__(self, facts: Facts, pool: PoolName, shares: Shares | None = None) -> None:
         self.pool = pool
+        self._given = shares
         self.rooms = facts.rooms.get(pool) or Rooms()
         self.running = facts.running.get(pool) or Running()
         self.coming = coming(facts, pool)
@@ -85,7 +86,7 @@ class Chances:
     @cached_property
     def shares(self) -> Shares:
         """The metrics."""
-        return self._facts.shares(self.pool)
+        return self._given or self._facts.shares(self.pool)
 
     def granted(self, record: Record) -> None:
         """The pass has started it, or keeps GPUs for it."""

@@ -18,6 +18,7 @@ from gpufair.core.estimate import estimate
 from gpufair.core.facts import Facts
 from gpufair.core.model import PreemptReason, Shape, WorkloadSpec
 from gpufair.core.queue import position
+from gpufair.core.reading import Reading
 from gpufair.core.record import Record
 from gpufair.core.trial import Trial, asking, promised, trial
 from gpufair.core.units import HOUR, MINUTE, GpuMillis, Instant, Millis
@@ -115,7 +116,8 @@ class _Coach:
         self._facts, self._spec = facts, spec
         self._known: dict[tuple[Shape, Millis], Choice] = {}
         self._ahead: dict[tuple[bool, bool], int] = {}
-        self._budget = facts.shares(spec.pools[0]).standing(spec.allocation).budget if self._has_budget() else None
+        self._reading = Reading(facts)
+        self._budget = self._reading.shares(spec.pools[0]).standing(spec.allocation).budget if self._has_budget() else None
 
     def _has_budget(self) -> bool:
         return bool(self._spec.pools) and self._spec.allocation in self._facts.tree
@@ -153,8 +155,8 @@ class _Coach:
         # Neither shape nor protection moves anybody within the queue.
         side = (spec.allocated, bool(record.gpus))
         if side not in self._ahead:
-            self._ahead[side] = position(self._facts, record) - 1
-        guess = estimate(self._facts, record, self._ahead[side])
+            self._ahead[side] = position(self._facts, record, self._reading.shares) - 1
+        guess = estimate(self._facts, record, self._ahead[side], self._reading.forecasts)
         if guess.at is None:
             return self._of(spec, Outlook.UNKNOWN, None, None, f"waits; {guess.basis}")
         sentence = f"waits until about {words.moment(guess.at)}; {guess.basis}"

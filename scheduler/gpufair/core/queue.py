@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from heapq import merge
 
@@ -12,6 +12,8 @@ from gpufair.core.share import Shares
 from gpufair.core.tree import ROOT, Tree
 from gpufair.core.units import AllocationPath, PoolName, WorkloadId
 from gpufair.core.waiting import Side, Ticket, in_order
+
+SharesOf = Callable[[PoolName], Shares]
 
 
 def queue(facts: Facts) -> tuple[WorkloadId, ...]:
@@ -23,7 +25,7 @@ def queue(facts: Facts) -> tuple[WorkloadId, ...]:
     return tuple(result)
 
 
-def position(facts: Facts, record: Record) -> int:
+def position(facts: Facts, record: Record, shares: SharesOf | None = None) -> int:
     """The place of a queued workload, counted from 1, without listing all who are before it."""
     before = len(facts.waiting.plain)
     if not record.gpus:
@@ -32,7 +34,7 @@ def position(facts: Facts, record: Record) -> int:
         return before + 1 + [one.id for one in reserved(facts)].index(record.id)
     before += len(facts.reserved)
     side, pool, leaf = facts.waiting.side(record.spec), record.spec.pools[0], record.spec.allocation
-    for part in _parts(facts):
+    for part in _parts(facts, shares):
         if part.side is side and part.pool == pool and leaf in part.leaves:
             waiting = (ticket.workload for ticket in part.tickets() if ticket.workload not in facts.reserved)
             return next(place for place, workload in enumerate(waiting, before + 1) if workload == record.id)
@@ -40,9 +42,9 @@ def position(facts: Facts, record: Record) -> int:
     raise AssertionError(f"{record.id} is not queued")
 
 
-def leaves_in_order(facts: Facts) -> Iterator[tuple[AllocationPath, PoolName]]:
+def leaves_in_order(facts: Facts, shares: SharesOf | None = None) -> Iterator[tuple[AllocationPath, PoolName]]:
     """Each leaf with allocated work that names a pool first, in the order in which a pass would try them now."""
-    for part in _parts(facts, (facts.waiting.allocated,)):
+    for part in _parts(facts, shares, (facts.waiting.allocated,)):
         for leaf in part.leaves:
             yield leaf, part.pool
 
@@ -82,11 +84,11 @@ def _alike(user: str) -> int:
     return 0
 
 
-def _parts(facts: Facts, sides: tuple[Side, ...] = ()) -> Iterator[_Part]:
+def _parts(facts: Facts, shares_of: SharesOf | None = None, sides: tuple[Side, ...] = ()) -> Iterator[_Part]:
     for side in sides or (facts.waiting.allocated, facts.waiting.unallocated):
         for pool in sorted({pool for (pool, _), length in side.lengths.items() if length}):
             leaves = [leaf for leaf in sorted(side.lines) if side.lengths[pool, leaf]]
-            shares = facts.shares(pool)
+            shares = (shares_of or facts.shares)(pool)
             ranked = _by_tree(facts.tree, shares, leaves)
             for together in ranked if side is facts.waiting.allocated else _by_metric(shares, leaves):
                 yield _Part(facts, side, pool, shares, together)

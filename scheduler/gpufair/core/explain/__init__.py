@@ -14,15 +14,16 @@ from gpufair.core.explain.queued import queued
 from gpufair.core.explain.resting import resting
 from gpufair.core.facts import Facts
 from gpufair.core.model import Phase
+from gpufair.core.reading import Reading
 from gpufair.core.record import Record
 
 
 def explain(facts: Facts, record: Record) -> Explanation:
     """Explain one workload."""
-    return _EXPLAINERS[record.phase](facts, record)
+    return _EXPLAINERS[record.phase](Reading(facts), record)
 
 
-_EXPLAINERS: Final[Mapping[Phase, Callable[[Facts, Record], Explanation]]] = MappingProxyType(
+_EXPLAINERS: Final[Mapping[Phase, Callable[[Reading, Record], Explanation]]] = MappingProxyType(
     {
         Phase.QUEUED: queued,
         Phase.STARTING: staying,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpufair.core.change import Change
 from gpufair.core.model import Phase, PreemptReason
@@ -10,9 +11,8 @@ from gpufair.core.share import Standing
 from gpufair.core.units import AllocationPath, GpuMillis, Instant, NodeName, WorkloadId
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Somebody who holds GPUs that the workload could use."""
+class Holder(NamedTuple):
+    """Somebody who holds GPUs that the workload could use. A large cluster has a thousand of them."""
 
     workload: WorkloadId
     user: str

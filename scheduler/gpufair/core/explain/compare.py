@@ -47,10 +47,12 @@ def most_over_served(
 ) -> Comparison | None:
     """The comparison that it is the likeliest to win; None if only its own leaf holds GPUs."""
     best: tuple[float, AllocationPath] | None = None
+    seen: set[AllocationPath] = set()
     for leaf in sorted(leaves):
         sides = facts.tree.diverge(record.spec.allocation, leaf)
-        if sides is None:
+        if sides is None or sides[1] in seen:
             continue
+        seen.add(sides[1])
         # What it would need to be ahead by; the sides differ with the level, so the metrics alone do not tell.
         gap = shares.metric_with(sides[0], record.commitment) - (1 - facts.policy.hysteresis) * shares.metric(sides[1])
         if best is None or gap < best[0]:

@@ -8,11 +8,13 @@ from gpufair.core.explain.resting import first, preemption
 from gpufair.core.explain.threat import Found, first_threat
 from gpufair.core.facts import Facts
 from gpufair.core.model import Phase, PreemptReason
+from gpufair.core.reading import Reading
 from gpufair.core.record import Record
 
 
-def staying(facts: Facts, record: Record) -> Explanation:
+def staying(reading: Reading, record: Record) -> Explanation:
     """Why a workload runs, and who comes next."""
+    facts = reading.facts
     held = record.held
     assert held is not None
     verb = {Phase.STARTING: "It is starting", Phase.RESTORING: "It is being restored"}.get(record.phase, "It runs")
@@ -23,7 +25,7 @@ def staying(facts: Facts, record: Record) -> Explanation:
         begin += f", protected until {words.moment(held.protected_until)}"
     else:
         begin += f"; its protection ended at {words.moment(held.protected_until)}"
-    found = first_threat(facts, record)
+    found = first_threat(reading, record)
     comparison = found.comparison if found is not None else None
     return Explanation(
         workload=record.id,
@@ -62,8 +64,9 @@ def _loss(record: Record, loses: int) -> str:
     return f" It cannot be resumed, so it would lose {words.gpu_time(loses)} of work."
 
 
-def leaving(facts: Facts, record: Record) -> Explanation:
+def leaving(reading: Reading, record: Record) -> Explanation:
     """For whom a workload leaves, and until when."""
+    facts = reading.facts
     whom = f" for {facts.label(record.beneficiary)}" if record.beneficiary is not None else ""
     deadline = words.moment(record.deadline or facts.now)
     if record.phase is Phase.CHECKPOINTING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gpufair.core import words
 from gpufair.core.brief import rest_left
-from gpufair.core.chances import Chances
 from gpufair.core.change import smallest_change
 from gpufair.core.estimate import estimate
 from gpufair.core.explain.answer import Explanation, Holder
@@ -13,23 +12,25 @@ from gpufair.core.explain.resting import first, preemption
 from gpufair.core.facts import STAYING, Facts
 from gpufair.core.placement import admits
 from gpufair.core.queue import position
+from gpufair.core.reading import Reading
 from gpufair.core.record import Record
 from gpufair.core.rights import may_leave
-from gpufair.core.units import AllocationPath, PoolName, WorkloadId
+from gpufair.core.units import AllocationPath
 from gpufair.core.waiting import class_of
 
 
-def queued(facts: Facts, record: Record) -> Explanation:
+def queued(reading: Reading, record: Record) -> Explanation:
     """Why a workload waits."""
-    place = position(facts, record)
-    guess = estimate(facts, record, place - 1)
-    holders, comparison = _obstacles(facts, record)
+    facts = reading.facts
+    place = position(facts, record, reading.shares)
+    guess = estimate(facts, record, place - 1, reading.forecasts)
+    holders, comparison = _obstacles(reading, record)
     if record.reservation is not None:
         victims = words.names(facts.label(victim) for victim in record.reservation.pending)
         where = words.places(record.reservation.leases)
         sentence = f"GPUs on {where} are kept for it; it starts there when {victims} has left. {first(record.reason)}"
     else:
-        sentence = f"{_blocked(facts, record, holders, comparison)}{_colleague(facts, record)}"
+        sentence = f"{_blocked(facts, record, holders, comparison)}{_colleague(reading, record)}"
     return Explanation(
         workload=record.id,
         phase=record.phase,
@@ -46,12 +47,12 @@ def queued(facts: Facts, record: Record) -> Explanation:
     )
 
 
-def _colleague(facts: Facts, record: Record) -> str:
+def _colleague(reading: Reading, record: Record) -> str:
     """Who of the same leaf comes first for having had less, of equal priority."""
     spec = record.spec
     if not spec.allocated or not record.gpus:
         return ""
-    shares = facts.shares(spec.pools[0])
+    facts, shares = reading.facts, reading.shares(spec.pools[0])
     mine, urgency = shares.had(spec.allocation, spec.user), class_of(spec, record.min_runtime).urgency
     less = [
         (had, user)
@@ -79,41 +80,30 @@ def _earlier(record: Record) -> str:
     return f"{first(record.reason)} {because}"
 
 
-def _obstacles(facts: Facts, record: Record) -> tuple[tuple[Holder, ...], Comparison | None]:
+def _obstacles(reading: Reading, record: Record) -> tuple[tuple[Holder, ...], Comparison | None]:
     """Who holds the GPUs that it could use, and the comparison with the most over-served of them."""
+    facts = reading.facts
     holders: list[Holder] = []
     decisive: Comparison | None = None
     for pool in record.spec.pools:
-        shares = facts.shares(pool)
-        mine_to_take = _may_preempt(facts, pool, record)
+        mine_to_take = may_leave(facts, reading.chances(pool), record) if record.spec.allocated else set()
         leaves: set[AllocationPath] = set()
         for node in facts.by_pool.get(pool, ()):
             if not record.gpus or not admits(node, record.spec.shape):
                 continue
-            for workload in sorted(node.holders):
+            name = node.node.name
+            for workload, gpus in sorted(node.holders.items()):
                 other = facts.records[workload]
-                if not other.gpus or other.held is None:
+                held, spec = other.held, other.spec
+                if not gpus or held is None:
                     continue
-                if other.spec.allocated and other.phase in STAYING:
-                    leaves.add(other.spec.allocation)
-                holders.append(
-                    Holder(
-                        workload=workload,
-                        user=other.spec.user,
-                        allocation=other.spec.allocation,
-                        node=node.node.name,
-                        gpus=node.holders[workload],
-                        protected_until=other.held.protected_until,
-                        preemptible_now=workload in mine_to_take,
-                    )
-                )
+                if spec.min_runtime and other.phase in STAYING:
+                    leaves.add(spec.allocation)
+                takes = workload in mine_to_take
+                holders.append(Holder(workload, spec.user, spec.allocation, name, gpus, held.protected_until, takes))
         if decisive is None and record.spec.allocated:
-            decisive = most_over_served(facts, shares, record, leaves)
+            decisive = most_over_served(facts, reading.shares(pool), record, leaves)
     return tuple(holders), decisive
-
-
-def _may_preempt(facts: Facts, pool: PoolName, record: Record) -> set[WorkloadId]:
-    return may_leave(facts, Chances(facts, pool), record) if record.spec.allocated else set()
 
 
 def _blocked(facts: Facts, record: Record, holders: tuple[Holder, ...], comparison: Comparison | None) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from gpufair.core.commit import PREEMPTIONS
 from gpufair.core.explain.answer import Explanation, Preemption
-from gpufair.core.facts import Facts
 from gpufair.core.model import Phase
+from gpufair.core.reading import Reading
 from gpufair.core.record import Record
 
 
-def resting(facts: Facts, record: Record) -> Explanation:
+def resting(reading: Reading, record: Record) -> Explanation:
     """Why a workload is parked, or how it ended."""
     lost = preemption(record)
-    whom = f" Its GPUs went to {facts.label(lost.by)}: {lost.why}." if lost is not None else ""
+    whom = f" Its GPUs went to {reading.facts.label(lost.by)}: {lost.why}." if lost is not None else ""
     return Explanation(
         workload=record.id,
         phase=record.phase,

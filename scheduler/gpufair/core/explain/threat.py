@@ -14,6 +14,7 @@ from gpufair.core.facts import Facts
 from gpufair.core.model import PreemptReason
 from gpufair.core.preemption import loss_at
 from gpufair.core.queue import leaves_in_order
+from gpufair.core.reading import Reading
 from gpufair.core.record import Record
 from gpufair.core.units import AllocationPath
 from gpufair.core.waiting import Line, WaitClass, class_of, in_order
@@ -28,16 +29,16 @@ class Found:
     comparison: Comparison | None  # where rank decides
 
 
-def first_threat(facts: Facts, record: Record) -> Found | None:
+def first_threat(reading: Reading, record: Record) -> Found | None:
     """The first in the queue that could preempt one who runs as soon as he is unprotected, as the metrics are now.
 
     Whoever has GPUs kept for him already is left out: he has his victims.
     """
-    held = record.held
+    facts, held = reading.facts, record.held
     if not record.gpus or held is None:
         return None
-    here = Chances(facts, held.pool)
-    for asker, right in _askers(facts, here, record):
+    here = reading.chances(held.pool)
+    for asker, right in _askers(reading, here, record):
         earliest = max(facts.now, held.protected_until)
         threat = Threat(asker.id, right, earliest, loss_at(record, earliest))
         ranked = right is PreemptReason.RANK
@@ -45,8 +46,9 @@ def first_threat(facts: Facts, record: Record) -> Found | None:
     return None
 
 
-def _askers(facts: Facts, here: Chances, victim: Record) -> Iterator[tuple[Record, PreemptReason]]:
-    for leaf, pool in leaves_in_order(facts):
+def _askers(reading: Reading, here: Chances, victim: Record) -> Iterator[tuple[Record, PreemptReason]]:
+    facts = reading.facts
+    for leaf, pool in leaves_in_order(facts, reading.shares):
         found: dict[WaitClass, PreemptReason] = {}
         line: Line = {}
         for key, queues in facts.waiting.allocated.lines[leaf].items():
@@ -56,8 +58,7 @@ def _askers(facts: Facts, here: Chances, victim: Record) -> Iterator[tuple[Recor
                     line[key], found[key] = queues, right
         if not line:
             continue
-        shares = here.shares if pool == here.pool else facts.shares(pool)
-        for ticket in in_order(line, partial(shares.had, leaf)):
+        for ticket in in_order(line, partial(reading.shares(pool).had, leaf)):
             asker = facts.records[ticket.workload]
             if asker.reservation is None:
                 yield asker, found[class_of(asker.spec, asker.min_runtime)]
