@@ -1,17 +1,23 @@
-"""What those who run are told about who could preempt them."""
+"""What people are told about who could preempt them, and what would start them now."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 
+from gpufair.core import actions as act
+from gpufair.core import events as ev
 from gpufair.core.chances import Chances
+from gpufair.core.change import Change
 from gpufair.core.facts import STAYING
+from gpufair.core.model import Phase
 from gpufair.core.record import Record
 from gpufair.core.rights import may_leave
 from gpufair.core.snapshot import snapshot
 from gpufair.core.units import WorkloadId
 from tests.strategies import Script, begin, crowds, scripts, step
-from tests.world import World
+from tests.world import CAUSE, World
 
 
 def askers(world: World, victim: Record) -> list[WorkloadId]:
@@ -66,3 +72,51 @@ def run(script: Script) -> None:
             before = snapshot(world.state)
             check(world)
             assert snapshot(world.state) == before
+
+
+def try_change(world: World, workload: WorkloadId, change: Change) -> None:
+    """Submit the changed wish, then cancel the old one."""
+    trial = world.twin()
+    trial.validate = False
+    old = trial.state.workload(workload)
+    spec = replace(old.spec, shape=change.shape, min_runtime=change.min_runtime)
+    assert (spec.shape, spec.min_runtime) != (old.spec.shape, trial.state.facts.record(workload).min_runtime)
+    name = WorkloadId("zz")
+    actions = trial.feed(ev.Submitted(trial.now, CAUSE, name, spec))
+    started = name in [one.workload for one in actions if isinstance(one, act.Start)]
+    notices = [one for one in actions if isinstance(one, act.BeginCheckpoint) and one.beneficiary == name]
+    assert started == (change.right is None)
+    assert started != bool(notices)
+    assert change.at == max((one.deadline for one in notices), default=world.now)
+    if not started:
+        assert change.right in {one.reason for one in notices}
+    trial.feed(ev.Cancelled(trial.now, CAUSE, workload))
+    assert trial.phase("zz") is not Phase.ENDED
+    if 0 <= trial.delays.release <= min(trial.policy.grace_batch, trial.policy.grace_session):
+        trial.advance(change.at - trial.now)
+        assert trial.state.workload(name).starts
+
+
+def changes(script: Script) -> None:
+    world = begin(script, validate=False)
+    for index, command in enumerate(script.commands):
+        step(world, script, command, index)
+        if index % 4 == 3 or index == len(script.commands) - 1:
+            for workload in world.state.queue():
+                change = world.state.explain(workload).smallest_change
+                if change is not None:
+                    try_change(world, workload, change)
+
+
+@settings(max_examples=30)
+@given(scripts(most=18))
+def test_p24_the_smallest_change_starts_the_workload(script: Script) -> None:
+    """A hint that does not help is worse than none: it is carried out here, on the real state."""
+    changes(script)
+
+
+@settings(max_examples=30)
+@given(crowds())
+def test_p24_the_smallest_change_starts_the_workload_in_a_crowd(script: Script) -> None:
+    """Where others have to leave for it, they are told to at once, and it starts when it was said."""
+    changes(script)

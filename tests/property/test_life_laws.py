@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 
 from gpufair.core import actions as act
@@ -11,7 +9,7 @@ from gpufair.core import events as ev
 from gpufair.core.model import Kind, Phase, PreemptReason
 from gpufair.core.units import WorkloadId
 from tests.strategies import CLUSTERS, Script, begin, run, scripts, step
-from tests.world import CAUSE, EVICTIONS, World
+from tests.world import EVICTIONS, World
 
 
 @given(scripts(("submit",) * 6 + ("exit", "busy", "idle"), least=8, clusters=CLUSTERS[:3], late=False))
@@ -32,25 +30,6 @@ def test_p20_a_preempted_workload_is_queued_exactly_once(script: Script) -> None
                 if isinstance(action, act.Park):
                     assert world.state.workload(action.workload).spec.kind is Kind.SESSION
     assert not [one for one in out if world.phase(one) is not Phase.CHECKPOINTING]
-
-
-@given(scripts())
-def test_p24_the_smallest_change_starts_the_workload(script: Script) -> None:
-    """A hint that does not help is worse than none: it is carried out here, on the real state."""
-    world = begin(script)
-    for index, command in enumerate(script.commands):
-        step(world, script, command, index)
-        if index % 4:
-            continue
-        for workload in world.state.queue():
-            change = world.state.explain(workload).smallest_change
-            if change is None:
-                continue
-            trial = world.state.copy()
-            spec = replace(trial.workload(workload).spec, shape=change.shape, min_runtime=change.min_runtime)
-            trial.handle(ev.Cancelled(trial.now, CAUSE, workload))
-            actions = trial.handle(ev.Submitted(trial.now, CAUSE, WorkloadId("zz"), spec))
-            assert "zz" in [one.workload for one in actions if isinstance(one, act.Start)]
 
 
 @given(scripts())

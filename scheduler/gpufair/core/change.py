@@ -1,92 +1,176 @@
-"""The smallest change of a wish that would start it now. It is proven before it is said."""
+"""The smallest change of a wish that would start it now. It is proven before it is said: the very pass is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from gpufair.core import words
-from gpufair.core.actions import Action
 from gpufair.core.admission import check_spec
-from gpufair.core.decide import Pass
 from gpufair.core.errors import GpufairError
-from gpufair.core.facts import Facts
-from gpufair.core.model import Shape
+from gpufair.core.model import PreemptReason, Shape, WorkloadSpec
 from gpufair.core.placement import holds
 from gpufair.core.possible import without
+from gpufair.core.reading import Reading
 from gpufair.core.record import NodeRecord, Record
-from gpufair.core.units import CauseId, Millis
+from gpufair.core.rights import may_leave
+from gpufair.core.running import sum_up
+from gpufair.core.trial import Trial, asking, trial
+from gpufair.core.units import HOUR, MINUTE, Instant, Millis
 
-_TRIAL: Final = CauseId("trial")
+# Protections that people ask for; a wish is cut to one of these, or to a part of itself.
+SPANS: Final = tuple(Millis(span) for span in (8 * HOUR, 4 * HOUR, 2 * HOUR, HOUR, 30 * MINUTE, 15 * MINUTE, 5 * MINUTE))
+# A trial costs about as much as a pass. What could start is found out by cheaper means first, so few are needed.
+MOST_TRIALS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A smaller wish: cancelling the workload and submitting it like this starts it at once."""
+    """A smaller wish: submitting it like this starts it, and the old one can then be cancelled.
+
+    ``at`` is when it would start at the latest: now, or when those have left who would be told to at once, by ``right``.
+    """
 
     shape: Shape
     min_runtime: Millis
     sentence: str
+    at: Instant
+    right: PreemptReason | None = None
 
 
-def smallest_change(facts: Facts, record: Record) -> Change | None:
-    """The wish nearest to the original that would start now; None if none would."""
+def smallest_change(reading: Reading, record: Record) -> Change | None:
+    """The wish nearest to the original that would start now; None if none would, or none is known to.
+
+    Nearest first: a shorter min_runtime; another type, or one demand fewer; fewer GPUs or another shape; unallocated;
+    and fewer GPUs with a shorter min_runtime.
+    """
     if not record.gpus and not record.spec.shape.demanding:
         return None
-    for shape in _smaller(facts, record):
-        if _admitted(facts, record, shape) and _has_room(facts, record, shape):
-            # Whoever finds room starts on it, unless somebody else is to do something first.
-            if not at_rest(facts):
-                return None
-            asked = words.shape(record.spec.shape)
-            return Change(shape, record.spec.min_runtime, f"{words.shape(shape)} instead of {asked} would start now")
+    seeker = _Seeker(reading, record)
+    left = MOST_TRIALS
+    for spec in seeker.wishes():
+        found = seeker.proof(spec)
+        if found is not None:
+            return found
+        left -= 1
+        if not left:
+            break
     return None
 
 
-def at_rest(facts: Facts) -> bool:
-    """Whether a pass at this moment would decide nothing. It is run, up to its first decision.
+class _Seeker:
+    def __init__(self, reading: Reading, record: Record) -> None:
+        self._reading, self._facts, self._record = reading, reading.facts, record
+        self._spec = replace(record.spec, min_runtime=record.min_runtime)
 
-    Cancelling somebody who waits leaves everything at rest: ranks, rooms and rights are as before, and one fewer asks.
-    A submission then adds one who could act, and he alone: he starts if there is room for him.
-    """
-    try:
-        Pass(facts, _TRIAL, _decided).run(())
-    except _DecidedError:
-        return False
-    return True
+    def wishes(self) -> Iterator[WorkloadSpec]:
+        """What is worth a trial, the nearest to the original first."""
+        asked, spec = self._spec.shape, self._spec
+        tried: set[tuple[Shape, Millis]] = set()
+        for shape, span in self._variants(asked, spec.min_runtime):
+            if (shape, span) not in tried and self._admitted(wish := replace(spec, shape=shape, min_runtime=span)):
+                tried.add((shape, span))
+                yield wish
 
+    def _variants(self, asked: Shape, span: Millis) -> Iterator[tuple[Shape, Millis]]:
+        shorter = self._longest(asked)
+        if shorter is not None:
+            yield asked, shorter
+        for shape in self._shapes:
+            if self._could(shape, span):
+                yield shape, span
+        if span and holds_in_any(self._reading, self._record, asked):
+            yield asked, Millis(0)
+        for shape in self._shapes:
+            shorter = self._longest(shape)
+            if shorter is not None:
+                yield shape, shorter
+                break
+        for shape in self._shapes if span else ():
+            if holds_in_any(self._reading, self._record, shape):
+                yield shape, Millis(0)
+                break
 
-class _DecidedError(Exception):
-    """A trial pass came to a decision."""
+    @cached_property
+    def _shapes(self) -> tuple[Shape, ...]:
+        return tuple(_smaller(self._reading, self._record))
 
+    @cached_property
+    def _spans(self) -> tuple[Millis, ...]:
+        """Shorter protections than the wish's, the longest first."""
+        span = self._spec.min_runtime
+        parts = [Millis(span // part) for part in (2, 4, 8)]
+        usual = [*SPANS, self._facts.policy.debug_min_runtime]
+        return tuple(sorted({one for one in (*usual, *parts) if 0 < one < span}, reverse=True))
 
-def _decided(action: Action) -> None:
-    raise _DecidedError
+    def _longest(self, shape: Shape) -> Millis | None:
+        """The longest shorter protection with which a shape could start; whoever asks for less may do more."""
+        spans = self._spans if self._record.gpus else ()
+        if not spans or not self._could(shape, spans[-1]):
+            return None
+        low, high = 0, len(spans) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._could(shape, spans[middle]) else (middle + 1, high)
+        return spans[low]
 
-
-def _admitted(facts: Facts, record: Record, shape: Shape) -> bool:
-    try:
-        check_spec(replace(record.spec, shape=shape), facts)
-    except GpufairError:
-        return False
-    return True
-
-
-def _has_room(facts: Facts, record: Record, shape: Shape) -> bool:
-    """Whether it would start on free GPUs, and not preempt in a pool that it names earlier."""
-    for pool in record.spec.pools:
-        if holds(facts.by_pool.get(pool, ()), shape):
+    def _could(self, shape: Shape, span: Millis) -> bool:
+        """Whether there would be room for it, if all left whom it may tell to."""
+        if holds_in_any(self._reading, self._record, shape):
             return True
-        running = facts.running.get(pool)
-        if record.gpus and running is not None and running.freed():
+        if not span or not shape.gpus:
             return False
-    return False
+        wish = Record(self._record.id, replace(self._spec, shape=shape, min_runtime=span), self._facts.now)
+        for pool in self._spec.pools:
+            here = self._reading.chances(pool)
+            if here.running.freed():
+                group = {one: self._facts.records[one] for one in sorted(may_leave(self._facts, here, wish))}
+                if group and here.rooms.fits(shape, sum_up(group)):
+                    return True
+        return False
+
+    def _admitted(self, spec: WorkloadSpec) -> bool:
+        try:
+            check_spec(spec, self._facts)
+        except GpufairError:
+            return False
+        return True
+
+    def proof(self, spec: WorkloadSpec) -> Change | None:
+        """The change, if the pass would start it or make room for it at once."""
+        with asking(self._facts, spec) as wish:
+            found = trial(self._facts, wish)
+        at = found.at(self._facts.now)
+        if at is None:
+            return None
+        return Change(spec.shape, spec.min_runtime, self._sentence(spec, found, at), at, found.right)
+
+    def _sentence(self, spec: WorkloadSpec, found: Trial, at: Instant) -> str:
+        mine = self._spec
+        new, old = [], []
+        if spec.shape != mine.shape:
+            new.append(words.shape(spec.shape))
+            old.append(words.shape(mine.shape))
+        if spec.min_runtime != mine.min_runtime:
+            new.append(words.protection(spec.min_runtime))
+            old.append(words.protection(mine.min_runtime))
+        said = f"{' with '.join(new)} instead of {' with '.join(old)} would start"
+        if found.start is not None:
+            return f"{said} now"
+        leaving = words.names(self._facts.label(notice.workload) for notice in found.notices)
+        return f"{said} by {words.moment(at)}: {leaving} must leave for it at once ({found.right})"
 
 
-def _smaller(facts: Facts, record: Record) -> Iterator[Shape]:
+def holds_in_any(reading: Reading, record: Record, shape: Shape) -> bool:
+    """Whether there is room for a shape in one of its pools now, whoever else may come first."""
+    return any(holds(reading.facts.by_pool.get(pool, ()), shape) for pool in record.spec.pools)
+
+
+def _smaller(reading: Reading, record: Record) -> Iterator[Shape]:
     """Shapes for which there may be room now, the nearest to what was asked for first."""
-    asked = record.spec.shape
+    facts, asked = reading.facts, record.spec.shape
     for _, less in without(asked):
         if (less.cpus_per_node, less.memory_per_node) == (asked.cpus_per_node, asked.memory_per_node):
             yield less
@@ -98,7 +182,16 @@ def _smaller(facts: Facts, record: Record) -> Iterator[Shape]:
             best = _deepest(_spread(asked, wide), nodes)
             if best is not None and best != asked:
                 found.append(best)
+    found += _halves(asked)  # for these others may have to leave
     yield from sorted(found, key=lambda shape: (-shape.gpus, abs(shape.nodes - asked.nodes), shape.nodes))
+
+
+def _halves(asked: Shape) -> Iterator[Shape]:
+    """Half the nodes and so on down to one, then half the GPUs on it."""
+    nodes, gpus = asked.nodes, asked.gpus_per_node
+    while nodes * gpus > 1:
+        nodes, gpus = (nodes // 2, gpus) if nodes > 1 else (1, gpus // 2)
+        yield replace(asked, nodes=nodes, gpus_per_node=gpus)
 
 
 def _with_less_beside(asked: Shape, nodes: list[NodeRecord]) -> Iterator[Shape]:

@@ -115,7 +115,7 @@ def begin_to_wait(facts: Facts, record: Record) -> None:
     wish = wish_of(record)
     place = facts.demand.places.get(wish)
     if place is None:
-        place = facts.demand.places[wish] = Place([Turn(facts.now, _first_pool(facts, wish))], facts.now)
+        place = facts.demand.places[wish] = Place([Turn(facts.now, first_pool(facts, wish))], facts.now)
     _wait(facts, place, record, +1)
 
 
@@ -174,7 +174,7 @@ def recount(facts: Facts) -> None:
         if not place.leaves and place.asked_at < facts.now - window:
             del facts.demand.places[wish]
             continue
-        pool_now = _first_pool(facts, wish)
+        pool_now = first_pool(facts, wish)
         if pool_now == place.pool:
             continue
         for leaf, count in place.leaves.items():
@@ -192,7 +192,8 @@ def _recount_capacity(facts: Facts, ledger: PoolLedger, pool: PoolName) -> None:
         ledger.capacity.change(facts.now, more, facts.policy.window)
 
 
-def _first_pool(facts: Facts, wish: Wish) -> PoolName | None:
+def first_pool(facts: Facts, wish: Wish) -> PoolName | None:
+    """Where a wish counts: the first of its pools that could hold it with the nodes that are there."""
     for pool in wish.pools:
         if could_hold_now(facts.by_pool.get(pool, ()), wish.shape):
             return pool

@@ -246,9 +246,12 @@ class PoolLedger:
         """What every tree node was owed in the window, in millionths of a GPU x ms."""
         return sums(tree, self.owed, lambda owed: owed.within(now, window))
 
-    def demand(self, tree: Tree) -> Sums:
-        """How many GPUs every tree node wants at present."""
-        return sums(tree, self.owed, lambda owed: owed.demand)
+    def demand(self, tree: Tree, asks: AllocationPath | None = None, gpus: int = 0) -> Sums:
+        """How many GPUs every tree node wants at present, if a leaf that ``asks`` wants so many more."""
+        demands = {leaf: owed.demand for leaf, owed in self.owed.items()}
+        if asks is not None:
+            demands[asks] = demands.get(asks, 0) + gpus
+        return sums(tree, demands, lambda demand: demand)
 
     def conservation(self, pool: PoolName) -> PoolConservation:
         """Where the pool's GPU time went until the instant to which it was advanced."""

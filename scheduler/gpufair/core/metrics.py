@@ -13,8 +13,15 @@ if TYPE_CHECKING:
     from gpufair.core.facts import Facts
 
 
-def shares_of(facts: Facts, pool: PoolName) -> Shares:
-    """The metrics of a pool as of now. Reservations count as committed: they will start."""
+def shares_of(facts: Facts, pool: PoolName, asks: AllocationPath | None = None, gpus: int = 0) -> Shares:
+    """The metrics of a pool as of now. Reservations count as committed: they will start.
+
+    Args:
+        facts: What is so.
+        pool: The pool.
+        asks: A leaf that is about to want more there, if one is.
+        gpus: How many GPUs more.
+    """
     ledger = facts.ledgers.get(pool) or PoolLedger()
     running = facts.running.get(pool) or Running()
     now, policy = facts.now, facts.policy
@@ -54,6 +61,6 @@ def shares_of(facts: Facts, pool: PoolName) -> Shares:
             elapsed=ledger.capacity.occupancy(now, window),
             window=window,
             owed=ledger.owed_within(facts.tree, now, window),
-            demand=ledger.demand(facts.tree),
+            demand=ledger.demand(facts.tree, asks, gpus),
         ),
     )

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start
-from gpufair.core.decide import Pass
+from gpufair.core.chances import Chances
+from gpufair.core.decide import Commit, Pass
+from gpufair.core.demand import first_pool, wants, wish_of
 from gpufair.core.facts import Facts
+from gpufair.core.metrics import shares_of
 from gpufair.core.model import PreemptReason, WorkloadSpec
 from gpufair.core.record import Record
 from gpufair.core.units import CauseId, GpuMillis, Instant, WorkloadId
@@ -48,7 +51,13 @@ class Trial:
         return max((notice.reason for notice in self.notices), key=_strength, default=None)
 
 
-_STRENGTH: Final = (PreemptReason.UNALLOCATED, PreemptReason.PRIORITY, PreemptReason.RANK, PreemptReason.DEBUG)
+_STRENGTH: Final = (
+    PreemptReason.UNALLOCATED,
+    PreemptReason.PRIORITY,
+    PreemptReason.RANK,
+    PreemptReason.TAKE_LIMIT,
+    PreemptReason.DEBUG,
+)
 
 
 def _strength(reason: PreemptReason) -> int:
@@ -76,10 +85,21 @@ def trial(facts: Facts, record: Record) -> Trial:
     """What a pass would do first, if that is about ``record``, which waits."""
     answer = _Answer(record.id)
     try:
-        Pass(facts, TRIAL, answer.decided).run(())
+        _WithDemand(facts, answer.decided, record).run(())
     except _KnownError:
         return answer.trial()
     return Trial()
+
+
+class _WithDemand(Pass):
+    """A pass over the metrics as they are when the wish is counted as demand: its leaf may have had none before."""
+
+    def __init__(self, facts: Facts, commit: Commit, record: Record) -> None:
+        super().__init__(facts, TRIAL, commit)
+        wanted = first_pool(facts, wish_of(record)) if wants(record) else None
+        if wanted is not None:
+            shares = shares_of(facts, wanted, record.spec.allocation, record.gpus)
+            self._pools[wanted] = Chances(facts, wanted, shares)
 
 
 def at_rest(facts: Facts) -> bool:

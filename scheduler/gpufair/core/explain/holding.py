@@ -51,6 +51,8 @@ def _next(facts: Facts, record: Record, found: Found | None) -> str:
             said = f"{whom} could preempt it{when}: {found.comparison}"
         case PreemptReason.PRIORITY:
             said = f"{whom} could preempt it{when}: it has priority {by.spec.priority} in {where}"
+        case PreemptReason.TAKE_LIMIT:
+            said = f"{whom} could preempt it{when}: {record.spec.allocation} holds more than its take limit"
         case PreemptReason.DEBUG:
             said = f"{whom} ({where}) could preempt it{when} under the debug right"
         case _:

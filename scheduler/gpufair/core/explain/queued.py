@@ -42,7 +42,7 @@ def queued(reading: Reading, record: Record) -> Explanation:
         holders=holders,
         estimate=guess.at,
         estimate_basis=guess.basis,
-        smallest_change=None if record.reservation is not None else smallest_change(facts, record),
+        smallest_change=None if record.reservation is not None else smallest_change(reading, record),
         preempted=preemption(record),
     )
 

@@ -73,8 +73,12 @@ def right_over(
         return PreemptReason.UNALLOCATED
     if leaf == theirs and -key.urgency > victim.spec.priority:
         return PreemptReason.PRIORITY
+    if here.take.holds_back(leaf, gpus):
+        return None
     if here.shares.outranks(leaf, theirs, gpus * key.min_runtime, facts.policy.hysteresis):
         return PreemptReason.RANK
+    if victim.gpus <= here.take.excess(leaf).get(theirs, 0):
+        return PreemptReason.TAKE_LIMIT
     short = is_debug(facts.policy, key.min_runtime, gpus)
     if short and victim.gpus <= largest_victim(gpus) and here.debug.allows(leaf, gpus):
         return PreemptReason.DEBUG
