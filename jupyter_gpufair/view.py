@@ -33,6 +33,7 @@ SESSION_SCHEMA: dict[str, Any] = {
         "protected_until_s": _NUMBER_OR_NULL,
         "position": {"type": ["integer", "null"]},
         "estimate_s": _NUMBER_OR_NULL,
+        "start_by_s": _NUMBER_OR_NULL,
         "reason": _TEXT,
         "held_cells": {"type": "integer"},
         "checkpoint": {
@@ -67,6 +68,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "protected_until_s": None,
         "position": None,
         "estimate_s": None,
+        "start_by_s": None,
         "reason": "",
         "held_cells": held_cells,
         "checkpoint": None,
@@ -87,6 +89,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "protected_until_s": workload.protected_until_s,
         "position": workload.position,
         "estimate_s": workload.estimate_s,
+        "start_by_s": workload.start_by_s,
         "reason": workload.waits_for or workload.reason,
         "checkpoint": saved
         and {"id": saved.id, "at_s": saved.at_s, "size_bytes": saved.size_bytes, "duration_s": saved.duration_s},

@@ -58,6 +58,9 @@ function running(session: ISession, nowS: number): string {
 
 function queued(session: ISession, nowS: number): string {
   const place = session.position === null ? 'queued' : `queued, place ${session.position}`;
+  if (session.start_by_s !== null) {
+    return `${place}, starts by ${clock(session.start_by_s, nowS)}`;
+  }
   return session.estimate_s === null ? place : `${place}, starts about ${clock(session.estimate_s, nowS)}`;
 }
 

@@ -40,6 +40,8 @@ export interface ISession {
   position: number | null;
   /** Unix seconds at which the session is expected to start. */
   estimate_s: number | null;
+  /** Unix seconds by which the session starts at the latest: a promise, where there is one. */
+  start_by_s: number | null;
   /** One sentence: why it waits, or what happened. */
   reason: string;
   /** Cells that were sent while no kernel ran, and will run when one does. */

@@ -17,6 +17,7 @@ const session = (changes = {}) => ({
   protected_until_s: null,
   position: null,
   estimate_s: null,
+  start_by_s: null,
   reason: '',
   held_cells: 0,
   checkpoint: null,
@@ -37,6 +38,9 @@ test('each state has its words', () => {
   assert.equal(at({ protected_until_s: NOW + 245 }), '1 GPU · running, protected 4:05');
   assert.equal(at({ protected_until_s: NOW }), '1 GPU · running, may be preempted');
   assert.equal(at({ gpus: 2, gpu_type: 'H200', state: 'queued', position: 3 }), '2 × H200 · queued, place 3');
+  // A promise is told from an estimate, and comes before it.
+  const promised = { state: 'queued', estimate_s: NOW + 60, start_by_s: NOW + 120 };
+  assert.match(at(promised), /^1 GPU · queued, starts by \d\d:\d\d$/);
   assert.match(at({ state: 'queued', estimate_s: NOW + 60 }), /^1 GPU · queued, starts about \d\d:\d\d$/);
   assert.equal(at({ state: 'parked', held_cells: 1 }), '1 GPU · parked · 1 cell held');
   assert.equal(at({ state: 'checkpointing' }), '1 GPU · saving');

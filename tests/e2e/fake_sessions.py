@@ -28,6 +28,7 @@ SESSION: dict[str, Any] = {
     "protected_until_s": None,
     "position": None,
     "estimate_s": None,
+    "start_by_s": None,
     "reason": "",
     "held_cells": 0,
     "checkpoint": None,

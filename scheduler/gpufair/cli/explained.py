@@ -9,7 +9,7 @@ from gpufair.cli.output import Column, line, table
 from gpufair.cli.words import NOTHING, clean, gpu_time, localised, metric, moment, ordinal, what
 
 if TYPE_CHECKING:
-    from gpufair.client.types import Explanation, HolderView, Side, StartTime, Workload
+    from gpufair.client.types import AllocationExplanation, Explanation, HolderView, Side, StartTime, Workload
 
 
 def print_explanation(explanation: Explanation, known: Mapping[str, Workload], now: float) -> None:
@@ -24,6 +24,7 @@ def print_explanation(explanation: Explanation, known: Mapping[str, Workload], n
         line(_start(explanation.start, now))
     if explanation.mine is not None:
         _comparison(explanation, explanation.mine)
+    _threat(explanation, known, now)
     if explanation.holders:
         line("\nThe GPUs are held by")
         _holders(explanation.holders, known, now)
@@ -51,28 +52,56 @@ def _start(start: StartTime, now: float) -> str:
 def _comparison(explanation: Explanation, mine: Side) -> None:
     level = explanation.level
     place = "at the top of the budget tree" if not level else f"below {clean(level)}"
-    line(f"\nDecided {place}; metric = (charged + committed) / budget, the smaller comes first")
+    line(f"\nDecided {place}; {_METRIC}")
     sides = [("this one", mine), *([("the other", explanation.other)] if explanation.other is not None else [])]
-    columns = [
-        Column("SIDE", 2),
-        Column("ALLOCATION"),
-        Column("CHARGED", 1, right=True),
-        Column("COMMITTED", 1, right=True),
-        Column("BUDGET", 1, right=True),
-        Column("METRIC"),
-    ]
-    rows = (
-        (
-            who,
-            side.allocation or NOTHING,
-            gpu_time(side.occupancy_gpu_s),
-            gpu_time(side.commitment_gpu_s),
-            gpu_time(side.budget_gpu_s),
-            metric(side.metric),
-        )
-        for who, side in sides
+    table([Column("SIDE", 2), *_PARTS], [(who, *_parts(side)) for who, side in sides], "")
+
+
+_METRIC = "metric = (charged + committed) / due, the smaller comes first"
+_PARTS = (
+    Column("ALLOCATION"),
+    Column("CHARGED", 1, right=True),
+    Column("COMMITTED", 1, right=True),
+    Column("OWED", 2, right=True),
+    Column("BUDGET", 3, right=True),
+    Column("DUE", 1, right=True),
+    Column("METRIC"),
+)
+
+
+def _parts(side: Side) -> tuple[str, ...]:
+    return (
+        side.allocation or NOTHING,
+        gpu_time(side.occupancy_gpu_s),
+        gpu_time(side.commitment_gpu_s),
+        gpu_time(side.owed_gpu_s),
+        gpu_time(side.budget_gpu_s),
+        gpu_time(side.due_gpu_s),
+        metric(side.metric),
     )
-    table(columns, rows, "")
+
+
+def print_standing(standing: AllocationExplanation) -> None:
+    """Print how an allocation stands among its siblings, level by level."""
+    for pool in standing.pools:
+        line(clean(pool.sentence, 1000))
+        for level in pool.levels:
+            line(f"\n{f'Below {clean(level.parent)}' if level.parent else 'At the top'}; {_METRIC}")
+            rows = [
+                (f"{at}{' ←' if side.allocation == level.path else ''}", *_parts(side))
+                for at, side in enumerate(level.siblings, 1)
+            ]
+            table([Column("#"), *_PARTS], rows, "")
+
+
+def _threat(explanation: Explanation, known: Mapping[str, Workload], now: float) -> None:
+    threat = explanation.threat
+    if threat is None or threat.earliest_s is None:
+        return
+    by = clean(known[threat.by].label) if threat.by in known else threat.by[:8]
+    loses = f"; it would lose {gpu_time(threat.loses_gpu_s)} of work" if threat.loses_gpu_s else ""
+    when = "now" if threat.earliest_s <= now else f"at {moment(threat.earliest_s, now)}"
+    line(f"\nCould have to make room {when} at the earliest, for {by} ({threat.right}){loses}")
 
 
 def _holders(holders: tuple[HolderView, ...], known: Mapping[str, Workload], now: float) -> None:

@@ -80,6 +80,11 @@ def complete_allocation(ctx: typer.Context, incomplete: str) -> list[tuple[str, 
     return [(a.path, f"{a.entitlement * 100:.1f} %") for a in leaves if a.path.startswith(incomplete)]
 
 
+def complete_workload_or_allocation(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """What `why` can explain."""
+    return complete_workload(ctx, incomplete) + complete_allocation(ctx, incomplete)
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 StateDir = Annotated[
     Path | None,

@@ -84,6 +84,11 @@ def _because(workload: Workload) -> str:
 def _shown(workload: Workload, goal: str, waited: float) -> str:
     from rich.markup import escape  # noqa: PLC0415  # only for a terminal
 
-    estimate = f", starts about {clock(workload.estimate_s, time.time())}" if workload.estimate_s else ""
-    state = escape(f"{clean(workload.label)}: {what(workload)}{estimate}")
+    state = escape(f"{clean(workload.label)}: {what(workload)}{_starts(workload, time.time())}")
     return f"{state} [dim](waiting until it is {goal}, {span(round(waited)) if waited >= 1 else NOTHING})[/dim]"
+
+
+def _starts(workload: Workload, now: float) -> str:
+    if workload.start_by_s is not None:
+        return f", starts by {clock(workload.start_by_s, now)}"
+    return f", starts about {clock(workload.estimate_s, now)}" if workload.estimate_s else ""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpufair.cli.explained import print_explanation
+from gpufair.cli.exits import NoSuch
+from gpufair.cli.explained import print_explanation, print_standing
 from gpufair.cli.find import find
-from gpufair.cli.options import AsJson, StateDir, WorkloadId, client
+from gpufair.cli.options import AsJson, StateDir, client, complete_workload_or_allocation
 from gpufair.cli.output import Column, emit_json, pairs, table
-from gpufair.cli.words import NOTHING, localised, moment, plural, shape, span
+from gpufair.cli.words import NOTHING, localised, moment, plural, shape, span, starts
 
 if TYPE_CHECKING:
     from gpufair.client.types import Status
@@ -68,7 +69,7 @@ def queue(as_json: AsJson = False, state_dir: StateDir = None) -> None:
         Column("ALLOCATION", 2),
         Column("GPUS"),
         Column("WAITED", 3),
-        Column("MAY START", 1),
+        Column("STARTS", 1),
         Column("BECAUSE", 4),
     ]
     rows = (
@@ -80,7 +81,7 @@ def queue(as_json: AsJson = False, state_dir: StateDir = None) -> None:
             w.allocation,
             shape(w),
             span(max(0.0, now - w.submitted_s)),
-            NOTHING if w.estimate_s is None else f"~ {moment(w.estimate_s, now)}",
+            starts(w, now),
             localised(w.waits_for or w.reason, now),
         )
         for at, w in enumerate(seen.workloads, 1)
@@ -88,11 +89,32 @@ def queue(as_json: AsJson = False, state_dir: StateDir = None) -> None:
     table(columns, rows, "nothing is queued")
 
 
-def why(workload: WorkloadId, as_json: AsJson = False, state_dir: StateDir = None) -> None:
-    """Explain why a workload waits, runs or was preempted, and what would start it now."""
+def why(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A workload (as elsewhere), or an allocation by its path.",
+            autocompletion=complete_workload_or_allocation,
+        ),
+    ],
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Explain why a workload waits, runs or was preempted, and what would start it now; or how an allocation stands."""
     with client(state_dir) as service:
-        subject = find(service, workload)
-        explanation = service.why(subject.id)
+        try:
+            workload = find(service, subject)
+        except NoSuch:
+            if subject not in {allocation.path for allocation in service.budgets().allocations}:
+                raise
+            standing = service.budgets_why(subject)
+            if as_json:
+                emit_json(standing)
+            else:
+                print_standing(standing)
+            return
+        explanation = service.why(workload.id)
         others = {} if as_json else {w.id: w for w in service.workloads()}
     if as_json:
         emit_json(explanation)

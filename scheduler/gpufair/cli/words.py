@@ -141,6 +141,13 @@ def shape(workload: Workload) -> str:
     return f"{count} {workload.gpu_type}".strip()
 
 
+def starts(workload: Workload, now: float) -> str:
+    """When it starts: ``by`` is binding, ``~`` an estimate."""
+    if workload.start_by_s is not None:
+        return f"by {moment(workload.start_by_s, now)}"
+    return NOTHING if workload.estimate_s is None else f"~ {moment(workload.estimate_s, now)}"
+
+
 def protection(workload: Workload, now: float) -> str:
     """How long it stays protected; work without GPUs needs no protection."""
     if workload.protected_until_s is None or not workload.leases or not workload.gpus:

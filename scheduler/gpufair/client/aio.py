@@ -17,6 +17,7 @@ from gpufair.client.exchange import Patience, Tries, arguments, headers, result,
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
 from gpufair.client.insight import Coaching, Preview
 from gpufair.client.types import (
+    AllocationExplanation,
     Budgets,
     CheckpointView,
     Connection,
@@ -198,6 +199,10 @@ class AsyncClient:
     async def budgets(self) -> Budgets:
         """See ``calls.budgets``."""
         return await self.send(calls.budgets())
+
+    async def budgets_why(self, allocation: str) -> AllocationExplanation:
+        """See ``calls.budgets_why``."""
+        return await self.send(calls.budgets_why(allocation))
 
     async def apply_budgets(self, toml: bytes) -> Budgets:
         """See ``calls.apply_budgets``."""

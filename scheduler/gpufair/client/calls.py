@@ -9,7 +9,9 @@ from urllib.parse import quote
 
 from gpufair.client.errors import BadAnswer
 from gpufair.client.insight import Coaching, Preview
+from gpufair.client.reading import read, read_list
 from gpufair.client.types import (
+    AllocationExplanation,
     Budgets,
     CheckpointView,
     Connection,
@@ -19,8 +21,6 @@ from gpufair.client.types import (
     Queue,
     Status,
     Workload,
-    read,
-    read_list,
 )
 
 API = "/api/v1"
@@ -156,6 +156,12 @@ def queue() -> Call[Queue]:
 def budgets() -> Call[Budgets]:
     """The budget tree with what is charged."""
     return Call("GET", f"{API}/budgets", lambda data: read(Budgets, data))
+
+
+def budgets_why(allocation: str) -> Call[AllocationExplanation]:
+    """How an allocation stands among its siblings, with the parts of each metric."""
+    params = {"allocation": allocation}
+    return Call("GET", f"{API}/budgets/why", lambda data: read(AllocationExplanation, data), params)
 
 
 def apply_budgets(toml: bytes) -> Call[Budgets]:

@@ -12,8 +12,9 @@ import httpx
 from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import BadAnswer, ClientError, Refused, Unavailable, from_answer
 from gpufair.client.exchange import Source
+from gpufair.client.reading import read
 from gpufair.client.sse import SseMessage, SseParser
-from gpufair.client.types import Workload, read
+from gpufair.client.types import Workload
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from gpufair.client.exchange import Patience, Tries, arguments, headers, result,
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
 from gpufair.client.insight import Coaching, Preview
 from gpufair.client.types import (
+    AllocationExplanation,
     Budgets,
     CheckpointView,
     Connection,
@@ -190,6 +191,10 @@ class Client:
     def budgets(self) -> Budgets:
         """See ``calls.budgets``."""
         return self.send(calls.budgets())
+
+    def budgets_why(self, allocation: str) -> AllocationExplanation:
+        """See ``calls.budgets_why``."""
+        return self.send(calls.budgets_why(allocation))
 
     def apply_budgets(self, toml: bytes) -> Budgets:
         """See ``calls.apply_budgets``."""

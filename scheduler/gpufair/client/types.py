@@ -1,21 +1,13 @@
 """What the service answers, typed: the one definition that Jupyter, the CLI and tests share.
 
-Instants are Unix seconds (``_s``), GPU time is GPU-seconds, sizes are bytes. Readers are lenient so that an older client
-understands a newer service: unknown fields are dropped, absent ones take their default, but a field of the wrong type
-is a ``BadAnswer`` that names it.
+Instants are Unix seconds (``_s``), GPU time is GPU-seconds, sizes are bytes.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
+from dataclasses import dataclass, field
 from pathlib import PurePath
-from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
-
-from gpufair.client.errors import BadAnswer
-
-Answer = TypeVar("Answer")
+from typing import Any
 
 LIVE_STATES = ("queued", "starting", "restoring", "running", "checkpointing", "stopping", "parked")
 
@@ -82,6 +74,7 @@ class Workload:
     deadline_s: float | None = None  # of the checkpoint in progress
     position: int | None = None  # in the queue, from 1
     estimate_s: float | None = None  # when it may start: an estimate, not a promise
+    start_by_s: float | None = None  # until when it starts at the latest: binding, since it owns a landing
     waits_for: str = ""  # while queued: what stands in its way, and how it came to wait
     reason: str = ""  # what was last decided about it
     busy: bool = False
@@ -162,9 +155,12 @@ class AllocationView:
     budget_gpu_s: float = 0.0
     occupancy_gpu_s: float = 0.0
     commitment_gpu_s: float = 0.0
+    owed_gpu_s: float = 0.0
+    due_gpu_s: float = 0.0
     metric: float | None = None
     gpus_held: int = 0
     gpus_queued: int = 0
+    gpus_wanted: int = 0  # that run, and that wait and could be started
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +169,7 @@ class Budgets:
 
     allocations: tuple[AllocationView, ...] = ()
     window_s: float = 0.0
+    banking: float = 1.0  # how much of the time that nobody asked for is kept as credit
     capacity_gpu_s: float = 0.0
 
 
@@ -217,12 +214,14 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of the deciding comparison: metric = (occupancy + commitment) / budget."""
+    """One side of the deciding comparison: metric = (occupancy + commitment) / due."""
 
     allocation: str
     occupancy_gpu_s: float = 0.0
     commitment_gpu_s: float = 0.0
     budget_gpu_s: float = 0.0
+    owed_gpu_s: float = 0.0
+    due_gpu_s: float = 0.0  # what it was entitled to, as far as it asked for it (see `banking`)
     metric: float | None = None
 
 
@@ -257,6 +256,25 @@ class SmallestChange:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreatView:
+    """Who of those that wait could preempt it first, by which right, from when on, and the work it would lose."""
+
+    by: str
+    right: str = ""
+    earliest_s: float | None = None
+    loses_gpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionView:
+    """For whom it lost its GPUs the last time, by which right, and the sentence of the decision."""
+
+    by: str
+    right: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a workload is where it is, computed from the same state as the decision."""
 
@@ -271,6 +289,35 @@ class Explanation:
     holders: tuple[HolderView, ...] = ()
     start: StartTime | None = None
     change: SmallestChange | None = None
+    threat: ThreatView | None = None
+    preempted: PreemptionView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelView:
+    """A step of the walk from the root: the children of ``parent``, the most under-served first."""
+
+    parent: str
+    path: str  # the one on the way
+    place: int = 1
+    siblings: tuple[Side, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStanding:
+    """How an allocation stands in one pool."""
+
+    pool: str
+    sentence: str = ""
+    levels: tuple[LevelView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationExplanation:
+    """How an allocation stands among its siblings, from the root down to it."""
+
+    allocation: str
+    pools: tuple[PoolStanding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,77 +328,3 @@ class Connection:
     generation: int = 0
     serving: bool = False
     connection: dict[str, Any] = field(default_factory=dict)
-
-
-@cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    return get_type_hints(cls)
-
-
-def read(cls: type[Answer], data: object) -> Answer:
-    """``data`` as ``cls``.
-
-    Raises:
-        BadAnswer: It is no object, a required field is missing, or a field has the wrong type.
-    """
-    if not isinstance(data, dict):
-        raise BadAnswer(f"{cls.__name__}: expected an object, got {type(data).__name__}")
-    values: dict[str, Any] = {}
-    hints = _hints(cls)  # type: ignore[arg-type]  # mypy doubts that a class is hashable
-    for f in fields(cls):  # type: ignore[arg-type]  # every answer is a dataclass
-        value = data.get(f.name)
-        required = f.default is MISSING and f.default_factory is MISSING
-        if value is None:
-            if required:
-                raise BadAnswer(f"{cls.__name__}: field {f.name!r} is missing")
-            continue  # null and absent both mean "does not apply": the default says how that looks
-        values[f.name] = _typed(f"{cls.__name__}.{f.name}", hints[f.name], value)
-    return cls(**values)
-
-
-def read_list(cls: type[Answer], data: object, key: str) -> tuple[Answer, ...]:
-    """The objects in ``data[key]``."""
-    if not isinstance(data, dict) or not isinstance(data.get(key), list):
-        raise BadAnswer(f"expected an object with a list {key!r}, got {str(data)[:80]!r}")
-    return tuple(read(cls, item) for item in data[key])
-
-
-def _typed(where: str, hint: Any, value: object) -> object:
-    if isinstance(hint, UnionType):
-        return _union(where, hint, value)
-    origin = get_origin(hint)
-    if (hasattr(hint, "__dataclass_fields__") or origin is dict) and not isinstance(value, dict):
-        raise BadAnswer(f"{where}: expected an object, got {type(value).__name__}")
-    if hasattr(hint, "__dataclass_fields__"):
-        return read(hint, value)
-    if origin is tuple:
-        return _tuple(where, get_args(hint), value)
-    if origin is dict:
-        return value
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise BadAnswer(f"{where}: expected {hint.__name__}, got {type(value).__name__}")
-    return value
-
-
-def _union(where: str, hint: UnionType, value: object) -> object:
-    last = BadAnswer(f"{where}: unexpected {type(value).__name__}")
-    for choice in get_args(hint):
-        if choice is NoneType:
-            continue
-        try:
-            return _typed(where, choice, value)
-        except BadAnswer as err:
-            last = err
-    raise last
-
-
-def _tuple(where: str, args: tuple[Any, ...], value: object) -> tuple[object, ...]:
-    if not isinstance(value, list | tuple):
-        raise BadAnswer(f"{where}: expected a list, got {type(value).__name__}")
-    if args[-1] is Ellipsis:
-        return tuple(_typed(f"{where}[{i}]", args[0], item) for i, item in enumerate(value))
-    if len(value) != len(args):
-        raise BadAnswer(f"{where}: expected {len(args)} items, got {len(value)}")
-    return tuple(_typed(f"{where}[{i}]", arg, item) for i, (arg, item) in enumerate(zip(args, value, strict=True)))

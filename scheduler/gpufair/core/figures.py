@@ -28,6 +28,7 @@ class AllocationFigures:
     running_gpus: int
     queued_gpus: int
     owed: GpuMillis
+    due: GpuMillis  # what occupancy and commitment are measured against in the metric
     wanted_gpus: int  # that run, and that wait and could be started
 
 
@@ -55,6 +56,7 @@ def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
                     running_gpus=running.get(node.path, 0),
                     queued_gpus=queued.get(node.path, 0),
                     owed=standing.owed,
+                    due=standing.due,
                     wanted_gpus=wanted[node.path],
                 )
             )

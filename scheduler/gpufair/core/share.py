@@ -29,6 +29,7 @@ class Standing:
     budget: GpuMillis
     metric: float
     owed: GpuMillis = GpuMillis(0)
+    due: GpuMillis = GpuMillis(0)  # what O + K is measured against
 
 
 def _nothing(leaf: AllocationPath, user: str) -> int:
@@ -110,6 +111,11 @@ class Denominators:
     def owed(self, path: AllocationPath) -> GpuMillis:
         """What an allocation was owed in the window, in whole GPU-ms, for people to read."""
         return GpuMillis(self._owed[path] // MICRO)
+
+    def due(self, path: AllocationPath) -> GpuMillis:
+        """The denominator of m in whole GPU-ms, for people to read."""
+        factor, denominator = self.of(path)
+        return GpuMillis(denominator // factor)
 
 
 def _whole_window(tree: Tree, full: int, window: Millis) -> Denominators:
@@ -202,6 +208,7 @@ class Shares:
             budget=GpuMillis(int(entitlement * self._full)),
             metric=self.metric_with(path, more),
             owed=self._denominators.owed(path),
+            due=self._denominators.due(path),
         )
 
     def outranks(self, mine: AllocationPath, theirs: AllocationPath, own: int, hysteresis: float) -> bool:

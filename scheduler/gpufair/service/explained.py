@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from gpufair.core.explain import Explanation
+from gpufair.core.explain import AllocationExplanation, Explanation
 from gpufair.core.model import Shape
 from gpufair.core.share import Standing
 from gpufair.core.state import State
@@ -49,6 +50,15 @@ def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, An
         "other": _side(it.theirs),
         "holders": holders,
         "start": start,
+        "threat": it.threat
+        and {
+            "by": it.threat.by,
+            "right": it.threat.right.value,
+            "earliest_s": seconds(it.threat.earliest),
+            "loses_gpu_s": it.threat.loses / 1000,
+        },
+        "preempted": it.preempted
+        and {"by": it.preempted.by, "right": it.preempted.right.value, "why": it.preempted.why},
         "change": change
         and {
             "text": change.sentence,
@@ -60,6 +70,29 @@ def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, An
                 **_other_demands(change.shape, state.workload(it.workload).spec.shape),
             },
         },
+    }
+
+
+def allocation_view(pools: Sequence[AllocationExplanation], path: str) -> dict[str, Any]:
+    """How an allocation stands among its siblings, level by level."""
+    return {
+        "allocation": path,
+        "pools": [
+            {
+                "pool": it.pool,
+                "sentence": it.sentence,
+                "levels": [
+                    {
+                        "parent": level.parent,
+                        "path": level.path,
+                        "place": level.place,
+                        "siblings": [_side(standing) for standing in level.siblings],
+                    }
+                    for level in it.levels
+                ],
+            }
+            for it in pools
+        ],
     }
 
 
@@ -77,6 +110,8 @@ def _side(standing: Standing | None) -> dict[str, Any] | None:
         "occupancy_gpu_s": standing.occupancy / 1000,
         "commitment_gpu_s": standing.commitment / 1000,
         "budget_gpu_s": standing.budget / 1000,
+        "owed_gpu_s": standing.owed / 1000,
+        "due_gpu_s": standing.due / 1000,
         # A leaf without a share compares as infinitely over-served; JSON has no such number.
         "metric": standing.metric if math.isfinite(standing.metric) else None,
     }

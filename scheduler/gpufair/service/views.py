@@ -156,20 +156,33 @@ def budgets_view(state: State) -> dict[str, Any]:
                 "budget_gpu_s": 0.0,
                 "occupancy_gpu_s": 0.0,
                 "commitment_gpu_s": 0.0,
+                "owed_gpu_s": 0.0,
+                "due_gpu_s": 0.0,
                 "metric": None,
                 "gpus_held": 0,
                 "gpus_queued": 0,
+                "gpus_wanted": 0,
             },
         )
         entry["budget_gpu_s"] += figures.budget / 1000
         entry["occupancy_gpu_s"] += figures.occupancy / 1000
         entry["commitment_gpu_s"] += figures.commitment / 1000
+        entry["owed_gpu_s"] += figures.owed / 1000
+        entry["due_gpu_s"] += figures.due / 1000
+        entry["gpus_wanted"] += figures.wanted_gpus
         entry["gpus_held"] += figures.running_gpus
         entry["gpus_queued"] += figures.queued_gpus
     for entry in merged.values():
-        if entry["budget_gpu_s"] > 0:
-            entry["metric"] = (entry["occupancy_gpu_s"] + entry["commitment_gpu_s"]) / entry["budget_gpu_s"]
-    return {"window_s": window / 1000, "capacity_gpu_s": capacity / 1000, "allocations": list(merged.values())}
+        # The scheduler compares pool by pool; in one pool this is its very figure.
+        if entry["due_gpu_s"] > 0:
+            committed = entry["commitment_gpu_s"] if state.policy.commitment else 0.0
+            entry["metric"] = (entry["occupancy_gpu_s"] + committed) / entry["due_gpu_s"]
+    return {
+        "window_s": window / 1000,
+        "banking": state.policy.banking,
+        "capacity_gpu_s": capacity / 1000,
+        "allocations": list(merged.values()),
+    }
 
 
 def _exact(state: State, path: str) -> str:

@@ -61,6 +61,7 @@ def fake() -> Iterator[FakeService]:
             "GET /api/v1/workloads": lambda asked: Reply(
                 body={"workloads": [w for w in workloads if w["state"] in asked.query.get("state", [w["state"]])]}
             ),
+            "GET /api/v1/budgets": Reply(body={"allocations": [{"path": "vision"}]}),
             "GET /api/v1/queue": Reply(body={"now_s": NOW, "workloads": [workloads[1]]}),
             **{f"GET /api/v1/workloads/{w['id']}": Reply(body=w) for w in workloads},
         }

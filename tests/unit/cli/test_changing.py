@@ -166,6 +166,9 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
         "cordoned": False,
         "workloads": [TRAIN],
         "last_seen_s": 1.0,
+        "labels": {"rack": "r1"},
+        "cpus": 32,
+        "memory_bytes": 64 << 30,
     }
     lost = node | {"name": "node-b", "state": "lost", "cordoned": True, "workloads": [], "gpus": 0}
     fake.routes |= {
@@ -191,12 +194,14 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
 def allocation(path: str, share: str, entitlement: float, members: list[str]) -> dict[str, Any]:
     return {
         "path": path, "share": share, "members": members, "leaf": True, "entitlement": entitlement, "budget_gpu_s": 7200.0,
-        "occupancy_gpu_s": 3600.0, "commitment_gpu_s": 60.0, "metric": 0.5083, "gpus_held": 1, "gpus_queued": 0,
+        "occupancy_gpu_s": 3600.0, "commitment_gpu_s": 60.0, "owed_gpu_s": 5400.0, "due_gpu_s": 7200.0,
+        "gpus_wanted": 1, "metric": 0.5083, "gpus_held": 1, "gpus_queued": 0,
     }  # fmt: skip
 
 
 BEFORE = {
     "window_s": 604800.0,
+    "banking": 0.25,
     "capacity_gpu_s": 14400.0,
     "allocations": [allocation("a", "1", 0.5, ["ria"]), allocation("b", "1", 0.5, [])],
 }
@@ -208,7 +213,16 @@ def test_budgets_show(gpufair: Gpufair, fake: FakeService) -> None:
     fake.routes["GET /api/v1/budgets"] = Reply(body=BEFORE)
     seen = gpufair("budgets", "show").out
     assert seen.startswith("Over the last 7 d; the whole budget is 4.0 GPU-h\n")
-    for text in ("50.0 %", "2.0 GPU-h", "1.0 GPU-h", "1.0 GPU-min", "0.508 (under-served)", "1 GPU", "ria"):
+    for text in (
+        "50.0 %",
+        "2.0 GPU-h",
+        "1.0 GPU-h",
+        "1.0 GPU-min",
+        "1.5 GPU-h",
+        "0.508 (under-served)",
+        "1 GPU",
+        "ria",
+    ):
         assert text in seen
     assert gpufair("budgets", "show", "--json").json == BEFORE
 

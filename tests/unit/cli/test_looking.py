@@ -60,6 +60,12 @@ def test_queue(gpufair: Gpufair, fake: FakeService) -> None:
     data = gpufair("queue", "--json").json
     assert (data["now_s"], [w["id"] for w in data["workloads"]]) == (NOW, [SWEEP])
     assert set(data["workloads"][0]) >= set(workload())
+    promised = workload(SWEEP, estimate_s=NOW + 700, start_by_s=NOW + 900)
+    fake.routes["GET /api/v1/queue"] = Reply(body={"now_s": NOW, "workloads": [promised]})
+    row = gpufair("queue").out.splitlines()[1]
+    assert "by " in row
+    assert "(in 15 min)" in row
+    assert "~" not in row
     fake.routes["GET /api/v1/queue"] = Reply(body={"now_s": NOW, "workloads": []})
     assert gpufair("queue").out == "nothing is queued\n"
 
@@ -67,7 +73,8 @@ def test_queue(gpufair: Gpufair, fake: FakeService) -> None:
 EXPLANATION: dict[str, Any] = {
     "workload": SWEEP, "state": "queued", "sentence": "vision comes first at the top: its metric 0.4 is below 1.2.", "position": 1,
     "queued": 3, "level": "",
-    "mine": {"allocation": "language", "occupancy_gpu_s": 7200, "commitment_gpu_s": 900, "budget_gpu_s": 6750, "metric": 1.2},
+    "mine": {"allocation": "language", "occupancy_gpu_s": 7200, "commitment_gpu_s": 900, "budget_gpu_s": 27000, "owed_gpu_s": 3600,
+             "due_gpu_s": 6750, "metric": 1.2},
     "other": {"allocation": "vision", "occupancy_gpu_s": 40, "commitment_gpu_s": 0, "budget_gpu_s": 100, "metric": 0.4},
     "holders": [{"workload": TRAIN, "user": "ria", "allocation": "language/digits", "gpus": 1,
                  "leases": [{"node": "node-a", "gpus": 1}], "until_s": NOW + 600, "protected": True}],
@@ -111,6 +118,36 @@ def test_why(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatc
     data = gpufair("why", SWEEP[:4], "--json").json
     assert data["mine"]["metric"] == 1.2
     assert data["holders"][0]["leases"] == [{"node": "node-a", "gpus": 1}]
+
+
+def test_why_of_an_allocation(gpufair: Gpufair, fake: FakeService) -> None:
+    """Level by level, the most under-served first, with the parts of each metric."""
+    fake.routes["GET /api/v1/budgets"] = Reply(body={"allocations": [{"path": "language"}, {"path": "language/digits"}]})
+    mine = {"allocation": "language/digits", "occupancy_gpu_s": 7200, "due_gpu_s": 3600, "metric": 2.0}
+    other = {"allocation": "language/x", "metric": 0.0}
+    levels = [
+        {"parent": "", "path": "language", "place": 1, "siblings": [{"allocation": "language", "metric": 1.0}]},
+        {"parent": "language", "path": "language/digits", "place": 2, "siblings": [other, mine]},
+    ]
+    body = {"allocation": "language/digits", "pools": [{"pool": "default", "sentence": "In default it is 2nd.", "levels": levels}]}
+    fake.routes["GET /api/v1/budgets/why"] = Reply(body=body)
+    seen = gpufair("why", "language/digits").out
+    assert fake.calls("GET /api/v1/budgets/why")[0].query == {"allocation": ["language/digits"]}
+    for text in ("In default it is 2nd.", "At the top; metric", "Below language; metric", "2 ←", "1.0 GPU-h", "2.000 (over-served)"):
+        assert text in seen
+    assert gpufair("why", "language/digits", "--json").json["pools"][0]["levels"][1]["place"] == 2
+    assert gpufair("why", "language/nowhere").code == 4
+
+
+def test_why_says_who_could_come(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs wants to know by when to be done, and what a preemption would cost."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    threat = {"by": SWEEP, "right": "rank", "earliest_s": NOW + 60, "loses_gpu_s": 7200}
+    body = {"workload": TRAIN, "state": "running", "sentence": "it fits.", "threat": threat}
+    fake.routes[f"GET /api/v1/workloads/{TRAIN}/why"] = Reply(body=body)
+    told = gpufair("why", "train").out.splitlines()[-1]
+    assert told.startswith("Could have to make room at ")
+    assert told.endswith("(in 1 min) at the earliest, for sweep (rank); it would lose 2.0 GPU-h of work")
 
 
 def test_why_of_a_running_one_is_short(gpufair: Gpufair, fake: FakeService) -> None:

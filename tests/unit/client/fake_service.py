@@ -208,6 +208,7 @@ def workload(id: str = "3f2a81c0-0000-4000-8000-000000000001", **fields: Any) ->
         "deadline_s": None,
         "position": 1,
         "estimate_s": None,
+        "start_by_s": None,
         "waits_for": "",
         "reason": "",
         "busy": False,

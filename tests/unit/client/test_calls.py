@@ -24,7 +24,8 @@ from gpufair.client import (
     Unauthorized,
     Unavailable,
 )
-from gpufair.client.types import LIVE_STATES, CheckpointView, LeaseView, Workload, read
+from gpufair.client.reading import read
+from gpufair.client.types import LIVE_STATES, CheckpointView, LeaseView, Workload
 from gpufair.core.model import Phase
 from tests.unit.client.fake_service import FakeService, Reply, problem, workload
 
@@ -72,6 +73,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("checkpoints", (ID,), {}, f"GET {ONE}/checkpoints", None, {"checkpoints": [{"id": "c", "sequence": 1, "at_s": 2}]}),
     ("queue", (), {}, "GET /api/v1/queue", None, {"now_s": 1, "workloads": [workload()]}),
     ("budgets", (), {}, "GET /api/v1/budgets", None, {"window_s": 1, "capacity_gpu_s": 2, "allocations": [{"path": "a"}]}),
+    ("budgets_why", ("a/b",), {}, "GET /api/v1/budgets/why", None, {"allocation": "a/b", "pools": [{"pool": "default", "levels": [{"parent": "", "path": "a", "place": 1, "siblings": [{"allocation": "a"}]}]}]}),
     ("apply_budgets", (b"x = 1",), {}, "PUT /api/v1/budgets", b"x = 1", {"allocations": []}),
     ("nodes", (), {}, "GET /api/v1/nodes", None, {"nodes": [{"name": "n"}]}),
     ("cordon", ("n/1",), {}, "POST /api/v1/nodes/n%2F1/cordon", None, {"name": "n/1"}),

@@ -9,12 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gpufair.client.types import Budgets, Explanation, NodeView, Queue, Status, Workload, read
-from gpufair.core.units import WorkloadId
+import pytest
+
+from gpufair.client.reading import read
+from gpufair.client.types import AllocationExplanation, Budgets, Explanation, NodeView, Queue, Status, Workload
+from gpufair.clock import VirtualClock
+from gpufair.core import events as ev
+from gpufair.core.model import DEFAULT_POOL
+from gpufair.core.units import SECOND, AllocationPath, Millis, WorkloadId
 from gpufair.service.api import build_app
 from gpufair.service.context import Context
 from gpufair.wire import MAX_BODY_BYTES
-from tests.unit.service.rig import LAUNCH, bearer, service_at
+from tests.unit.service.rig import LAUNCH, POLICY, bearer, service_at
 
 API = "/api/v1"
 
@@ -272,6 +278,46 @@ async def test_answers_are_what_the_client_reads(tmp_path: Path) -> None:
         assert (await client.get(f"{API}/workloads?state=nonsense")).status_code == 400
         openapi = (await client.get(f"{API}/openapi.json")).json()
         assert f"{API}/workloads/{{workload}}/park" in openapi["paths"]
+
+
+async def test_a_metric_can_be_worked_out_from_its_parts(tmp_path: Path) -> None:
+    """What is shown is what is compared: by the scheduler, in the budgets and in every explanation."""
+    async with service_at(tmp_path) as (it, client):
+        for name, user, allocation, gpus in (("w1", "ada", "a", 1), ("w2", "bo", "b", 2)):
+            body = {"id": name, "gpus": gpus, "min_runtime_s": 3600, "user": user, "allocation": allocation}
+            assert (await client.post(f"{API}/workloads", json=body | {"launch": LAUNCH})).status_code == 201
+        clock = it.runtime._clock
+        assert isinstance(clock, VirtualClock)
+        await clock.advance(Millis(1800 * SECOND))
+        await it.runtime.do(lambda turn: turn.handle(ev.TimePassed(turn.now, turn.cause())))
+        seen = read(Budgets, (await client.get(f"{API}/budgets")).json())
+        a, b = seen.allocations
+        assert (a.occupancy_gpu_s, a.commitment_gpu_s, a.gpus_held, a.gpus_wanted) == (1800, 1800, 1, 1)
+        assert (b.occupancy_gpu_s, b.gpus_queued, b.gpus_wanted) == (0, 2, 2)
+        # Each was owed at most its half of the two GPUs, and at most what it asked for.
+        assert (a.owed_gpu_s, b.owed_gpu_s) == (1800, 1800)
+        part = seen.banking
+        newcomer = POLICY.newcomer / 1000
+        for one in (a, b):
+            due = 0.5 * part * 2 * 1800 + (1 - part) * one.owed_gpu_s + 0.5 * 2 * newcomer
+            assert one.due_gpu_s == pytest.approx(due, abs=0.001)
+            assert one.metric == pytest.approx((one.occupancy_gpu_s + one.commitment_gpu_s) / due, rel=1e-6)
+        shares = await it.runtime.read(lambda state: state.facts.shares(DEFAULT_POOL))
+        assert a.metric == pytest.approx(shares.metric(AllocationPath("a")), rel=1e-9)
+        why = read(Explanation, (await client.get(f"{API}/workloads/w2/why")).json())
+        assert why.other is not None
+        assert (why.other.owed_gpu_s, why.other.due_gpu_s) == (a.owed_gpu_s, pytest.approx(a.due_gpu_s))
+        standing = read(AllocationExplanation, (await client.get(f"{API}/budgets/why?allocation=a")).json())
+        level = standing.pools[0].levels[0]
+        assert [side.allocation for side in level.siblings] == ["b", "a"]
+        assert (level.parent, level.path, level.place, level.siblings[1].metric) == (
+            "",
+            "a",
+            2,
+            pytest.approx(a.metric),
+        )
+        absent = await client.get(f"{API}/budgets/why?allocation=c")
+        assert (absent.status_code, absent.json()["error"]) == (404, "NotFound")
 
 
 async def test_budgets_are_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

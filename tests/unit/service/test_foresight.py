@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpufair.client.insight import Coaching, Preview
-from gpufair.client.types import Workload, read
+from gpufair.client.reading import read
+from gpufair.client.types import Workload
 from tests.unit.service.rig import LAUNCH, START, bearer, service_at
 
 API = "/api/v1"

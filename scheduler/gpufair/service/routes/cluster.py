@@ -11,13 +11,15 @@ from fastapi import APIRouter, Path, Query, Request
 
 from gpufair.core import events as ev
 from gpufair.core.state import State
-from gpufair.core.units import Instant, NodeName
+from gpufair.core.units import AllocationPath, Instant, NodeName
 from gpufair.service import views
 from gpufair.service.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
 from gpufair.service.context import context, principal
+from gpufair.service.explained import allocation_view
 from gpufair.service.models import NAME_PATTERN
 from gpufair.service.problems import BadRequest, NotFound
 from gpufair.service.routes.workloads import shown
+from gpufair.service.tables import hint
 from gpufair.service.timeline import records, without_names
 from gpufair.service.turn import Turn
 from gpufair.wire import API_VERSION
@@ -72,6 +74,20 @@ async def queue(request: Request) -> Answer:
 async def budgets(request: Request) -> Answer:
     """The budget tree with what is charged."""
     return await context(request).runtime.read(views.budgets_view)
+
+
+@router.get("/budgets/why")
+async def budgets_why(request: Request, allocation: Annotated[str, Query(max_length=512)]) -> Answer:
+    """How an allocation stands among its siblings, with the parts of each metric."""
+    path = AllocationPath(allocation)
+
+    def look(state: State) -> Answer:
+        if path not in state.tree:
+            known = [node.path for node in state.tree.nodes() if node.path]
+            raise NotFound(f"there is no allocation {allocation[:80]!r}{hint(allocation, known)}")
+        return allocation_view(state.explain_allocation(path), path)
+
+    return await context(request).runtime.read(look)
 
 
 @router.put("/budgets")
