@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpufair.core.model import Policy
+from gpufair.core.model import Hungry, Policy
 from gpufair.service.config import parse_config
 from gpufair.service.policy_options import options
 from gpufair.service.tables import ConfigError
@@ -41,6 +41,9 @@ def test_the_documented_defaults_are_the_defaults() -> None:
         ("[policy]\ndebug_min_runtime = '-1s'", 2, "no duration"),
         ("[policy]\ndebug_gpus = 2.5", 2, "expected an integer"),
         ("[policy]\ndebug_gpus = -1", 2, "out of range"),
+        ("[policy]\ntake_limit = 'never'", 2, "expected a number"),
+        ("[policy]\nhungry = 'metrics'", 2, "did you mean 'metric'"),
+        ("[policy]\nblocks = ['rack', 'rack']", 2, "none empty and none twice"),
         ("[policy]\ngrace_session = '1m'", 2, "unknown key 'grace_session'"),
     ],
 )
@@ -50,3 +53,10 @@ def test_what_the_core_refuses_has_its_line(text: str, line: int, says: str) -> 
         parse_config(text, "conf.toml")
     assert str(caught.value).startswith(f"conf.toml, line {line}: ")
     assert says in str(caught.value)
+
+
+def test_a_rule_that_may_be_left_out_is_off() -> None:
+    """Named so that nobody has to guess which number means none."""
+    policy = parse_config("[policy]\ntake_limit = 'off'\nhungry = 'entitlement'\nblocks = []", "x").policy
+    assert (policy.take_limit, policy.hungry, policy.blocks) == (None, Hungry.ENTITLEMENT, ())
+    assert parse_config("[policy]\ntake_limit = 3", "x").policy.take_limit == 3.0
