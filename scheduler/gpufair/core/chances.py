@@ -157,14 +157,20 @@ class Chances:
         return self._debug_shape(shape) and self._debugs(leaf, shape, group)
 
     def acts_beyond(self, turn: Turn) -> bool:
-        """Whether anybody of a turn could do anything with GPUs that nobody else can use."""
+        """Whether anybody of a turn whom his limit could hold back could do anything with GPUs that nobody else can
+        use."""
+        is_beyond, holds_back = self.take.is_beyond, self.take.holds_back
         for shape, leaves in turn.items():
-            if self.hopeful(shape):
-                for leaf, group in leaves.items():
-                    if self.take.holds_back(leaf, shape.gpus):
-                        if self._at_will(shape) or self._preempts_own(leaf, shape, group):
-                            return True
-                    elif self._group_acts(leaf, shape, group):
+            if not self.hopeful(shape):
+                continue
+            gpus, at_will = shape.gpus, self._at_will(shape)
+            # Without room only those can act who could move somebody.
+            some = leaves if at_will or self._debug_shape(shape) else self._movers & leaves.keys()
+            for leaf in some:
+                if is_beyond(leaf, gpus):
+                    group = leaves[leaf]
+                    held_back = holds_back(leaf, gpus)
+                    if at_will or (self._preempts_own if held_back else self._group_acts)(leaf, shape, group):
                         return True
         return False
 

@@ -180,11 +180,11 @@ class Pass:
 
     def _acts_beyond(self, here: Chances) -> bool:
         """Whether anybody whom the take limit holds back could do something with what is left."""
-        turns = self.facts.waiting.allocated.turns.items()
-        beyond = [turn for (_, pool), every in turns if pool == here.pool and (turn := here.take.beyond(every))]
-        # Of several pools the others may yet feed the hungry, so that nobody is held back here.
-        several = len(self.facts.waiting.allocated.pools()) > 1
-        return any(several or here.acts_beyond(turn) for turn in beyond)
+        turns = [turn for (_, pool), turn in self.facts.waiting.allocated.turns.items() if pool == here.pool]
+        if len(self.facts.waiting.allocated.pools()) > 1:
+            # The other pools may yet feed the hungry, so that nobody is held back here.
+            return any(here.take.beyond(turn) for turn in turns)
+        return any(here.acts_beyond(turn) for turn in turns)
 
     def _walk(self, turn: Turn, here: Chances, to_the_end: bool, beyond: bool = False) -> None:
         walk = Walk(self.facts.tree, here.shares, turn, here.hopeful)

@@ -9,6 +9,7 @@ holds nothing may start one workload of any size.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import lru_cache
@@ -43,23 +44,29 @@ class TakeLimit:
         self._kept: dict[AllocationPath, int] | None = None
         self._leaving: dict[AllocationPath, int] | None = None
         self._over: dict[AllocationPath, int] | None = None
-        self._hungry: set[AllocationPath] | None = None
+        self._limits: dict[AllocationPath, int] = {}
+        self._known: dict[AllocationPath, bool] = {}  # who hungers, as far as anybody has asked
+        self._served: Counter[AllocationPath] | None = None  # how many of a leaf have GPUs kept for them
 
     def granted(self, leaf: AllocationPath) -> None:
         """A leaf has got GPUs, or some are kept for it."""
-        self._kept = self._leaving = self._over = None
-        if self._hungry is not None and leaf in self._hungry and not self._hungers(leaf):
-            self._hungry.discard(leaf)
+        self._kept = self._leaving = self._over = self._served = None
+        if self._known.get(leaf):
+            del self._known[leaf]  # nobody begins to hunger by being fed
 
     def granted_elsewhere(self) -> None:
         """Somebody has got GPUs in another pool, and does not wait here any more."""
-        self._hungry = None
+        self._known.clear()
+        self._served = None
 
     def limit(self, leaf: AllocationPath) -> int:
         """GPUs that a leaf may hold while another one is hungry."""
-        assert self.kappa is not None
-        entitlement, capacity = self._facts.tree.ratio(leaf), self._facts.capacity(self._pool)
-        return _limit(self.kappa, self._facts.policy.take_least, entitlement, capacity)
+        known = self._limits.get(leaf)
+        if known is None:
+            assert self.kappa is not None
+            entitlement, capacity = self._facts.tree.ratio(leaf), self._facts.capacity(self._pool)
+            known = self._limits[leaf] = _limit(self.kappa, self._facts.policy.take_least, entitlement, capacity)
+        return known
 
     def is_beyond(self, leaf: AllocationPath, gpus: int) -> bool:
         """Whether a start of so many GPUs would take a leaf beyond its limit."""
@@ -97,23 +104,25 @@ class TakeLimit:
     def excess(self, mine: AllocationPath) -> dict[AllocationPath, int]:
         """The same of the other leaves, if the leaf ``mine`` is hungry."""
         over = self.over
-        if not over or mine not in self.hungry:
+        if not over or not self._hungers(mine):
             return {}
         return {leaf: gpus for leaf, gpus in over.items() if leaf != mine}
 
     @property
     def hungry(self) -> set[AllocationPath]:
         """The leaves that are."""
-        if self._hungry is None:
-            self._hungry = {leaf for leaf in self._facts.waiting.allocated.lines if self._hungers(leaf)}
-        return self._hungry
+        return {leaf for leaf in self._facts.waiting.allocated.lines if self._hungers(leaf)}
 
     def _others_hunger(self, leaf: AllocationPath) -> bool:
-        return len(self.hungry) > (leaf in self.hungry)
+        return any(other != leaf and self._hungers(other) for other in self._facts.waiting.allocated.lines)
 
     def _hungers(self, leaf: AllocationPath) -> bool:
-        if not self._waits(leaf):
-            return False
+        known = self._known.get(leaf)
+        if known is None:
+            known = self._known[leaf] = self._waits(leaf) and self._is_short(leaf)
+        return known
+
+    def _is_short(self, leaf: AllocationPath) -> bool:
         if self._facts.policy.hungry is Hungry.METRIC:
             return self._shares().metric(leaf) < 1
         numerator, denominator = self._facts.tree.ratio(leaf)
@@ -122,10 +131,12 @@ class TakeLimit:
     def _waits(self, leaf: AllocationPath) -> bool:
         """Whether it has queued work that accepts this pool and for which no GPUs are kept."""
         line = self._facts.waiting.allocated.lines.get(leaf, {})
-        here = [queues for key, queues in line.items() if self._pool in key.pools]
-        kept = sum(1 for one in self._facts.reserved.values() if one.spec.allocation == leaf and self._accepts(one))
+        if self._served is None:
+            self._served = Counter(one.spec.allocation for one in self._facts.reserved.values() if self._accepts(one))
+        kept = self._served[leaf]
         if not kept:
-            return bool(here)
+            return any(self._pool in key.pools for key in line)
+        here = (queues for key, queues in line.items() if self._pool in key.pools)
         return sum(len(tickets) for queues in here for tickets in queues.values()) > kept
 
     def _accepts(self, record: Record) -> bool:
