@@ -289,9 +289,10 @@ A = TypeVar("A")
 def sums(tree: Tree, accounts: Mapping[AllocationPath, A], amount: Callable[[A], int]) -> Sums:
     """A figure of the accounts for every tree node; dropped allocations count where they hung."""
     strays: dict[AllocationPath, list[A]] = {}
-    for path, account in accounts.items():
-        if path not in tree:
-            strays.setdefault(tree.nearest(path), []).append(account)
+    if not accounts.keys() <= tree.paths:
+        for path, account in accounts.items():
+            if path not in tree:
+                strays.setdefault(tree.nearest(path), []).append(account)
 
     def own(path: AllocationPath) -> int:
         account = accounts.get(path)

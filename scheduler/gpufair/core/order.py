@@ -72,7 +72,9 @@ class Walk:
             return None
         path, metric = ROOT, self._shares.metric
         while path not in self.groups:
-            path = min((metric(child), child) for child in self._tree[path].children if self._busy.get(child))[1]
+            busy = [child for child in self._tree[path].children if self._busy.get(child)]
+            # Whoever is alone is first, whatever its metric: that of an inner node is a sum over all of its leaves.
+            path = busy[0] if len(busy) == 1 else min((metric(child), child) for child in busy)[1]
         return path
 
     def first(self, leaf: AllocationPath) -> tuple[Head, WorkloadId] | None:

@@ -48,7 +48,10 @@ class Sums(dict[AllocationPath, int]):
         self._tree, self._own = tree, own
 
     def __missing__(self, path: AllocationPath) -> int:
-        total = self[path] = self._own(path) + sum(self[child] for child in self._tree[path].children)
+        total = self._own(path)
+        for child in self._tree[path].children:
+            total += self[child]
+        self[path] = total
         return total
 
 

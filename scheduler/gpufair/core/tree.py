@@ -7,6 +7,7 @@ declared are implied with share 1.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -83,6 +84,11 @@ class Tree:
 
     def __contains__(self, path: object) -> bool:
         return path in self._nodes
+
+    @property
+    def paths(self) -> AbstractSet[AllocationPath]:
+        """Those of all nodes."""
+        return self._nodes.keys()
 
     def __getitem__(self, path: AllocationPath) -> TreeNode:
         return self._nodes[path]
