@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
+import random
 import statistics
 import time
 import tracemalloc
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 
 from gpufair.core import events as ev
@@ -106,6 +108,36 @@ def never_fits() -> Result:
     return result(_percentile(times, 0.5), "ms CPU per refusal", 1.0)
 
 
+def why() -> Result:
+    """An explanation of one of those who wait, with its smallest change, and of one of those who run."""
+    state, draw = steady().state, random.Random(11)
+    times: dict[str, list[float]] = {"waiting": [], "running": []}
+    running = sorted(workload for workload, one in state.facts.holding.items() if one.gpus)
+    for kind, known in (("waiting", state.queue()), ("running", running)):
+        for workload in draw.sample(known, 200):
+            begun = time.process_time()
+            state.explain(workload)
+            times[kind].append(time.process_time() - begun)
+    return result(
+        _percentile(times["waiting"], 0.5),
+        "ms CPU per explanation, p50 of those who wait",
+        5.0,
+        p99_ms=_percentile(times["waiting"], 0.99),
+        running_ms=_percentile(times["running"], 0.5),
+    )
+
+
+def coach() -> Result:
+    """The usual other ways to ask for a session: six protections in each shape."""
+    bench, times = steady(), []
+    for _ in range(100):
+        spec = replace(bench.spec(), min_runtime=8 * HOUR)
+        begun = time.process_time()
+        bench.state.coach(spec)
+        times.append(time.process_time() - begun)
+    return result(_percentile(times, 0.5), "ms CPU per coaching, p50", 50.0, p99_ms=_percentile(times, 0.99))
+
+
 def memory_per_queued() -> Result:
     """What another 2,000 who wait take, their wishes included."""
     bench = steady()
@@ -149,5 +181,7 @@ CASES = {
     "core_pass_cold": pass_cold,
     "core_cpu_per_workload": cpu_per_workload,
     "core_never_fits": never_fits,
+    "core_why": why,
+    "core_coach": coach,
     "core_memory_per_queued": memory_per_queued,
 }

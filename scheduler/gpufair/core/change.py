@@ -15,9 +15,7 @@ from gpufair.core.placement import holds
 from gpufair.core.possible import without
 from gpufair.core.reading import Reading
 from gpufair.core.record import NodeRecord, Record
-from gpufair.core.rights import may_leave
-from gpufair.core.running import sum_up
-from gpufair.core.trial import Trial, asking, trial
+from gpufair.core.trial import Trial, asking, could, has_room, trial
 from gpufair.core.units import HOUR, MINUTE, Instant, Millis
 
 # Protections that people ask for; a wish is cut to one of these, or to a part of itself.
@@ -81,7 +79,7 @@ class _Seeker:
         for shape in self._shapes:
             if self._could(shape, span):
                 yield shape, span
-        if span and holds_in_any(self._reading, self._record, asked):
+        if span and has_room(self._reading, self._spec, asked):
             yield asked, Millis(0)
         for shape in self._shapes:
             shorter = self._longest(shape)
@@ -89,7 +87,7 @@ class _Seeker:
                 yield shape, shorter
                 break
         for shape in self._shapes if span else ():
-            if holds_in_any(self._reading, self._record, shape):
+            if has_room(self._reading, self._spec, shape):
                 yield shape, Millis(0)
                 break
 
@@ -117,19 +115,7 @@ class _Seeker:
         return spans[low]
 
     def _could(self, shape: Shape, span: Millis) -> bool:
-        """Whether there would be room for it, if all left whom it may tell to."""
-        if holds_in_any(self._reading, self._record, shape):
-            return True
-        if not span or not shape.gpus:
-            return False
-        wish = Record(self._record.id, replace(self._spec, shape=shape, min_runtime=span), self._facts.now)
-        for pool in self._spec.pools:
-            here = self._reading.chances(pool)
-            if here.running.freed():
-                group = {one: self._facts.records[one] for one in sorted(may_leave(self._facts, here, wish))}
-                if group and here.rooms.fits(shape, sum_up(group)):
-                    return True
-        return False
+        return could(self._reading, replace(self._spec, shape=shape, min_runtime=span))
 
     def _admitted(self, spec: WorkloadSpec) -> bool:
         try:
@@ -161,11 +147,6 @@ class _Seeker:
             return f"{said} now"
         leaving = words.names(self._facts.label(notice.workload) for notice in found.notices)
         return f"{said} by {words.moment(at)}: {leaving} must leave for it at once ({found.right})"
-
-
-def holds_in_any(reading: Reading, record: Record, shape: Shape) -> bool:
-    """Whether there is room for a shape in one of its pools now, whoever else may come first."""
-    return any(holds(reading.facts.by_pool.get(pool, ()), shape) for pool in record.spec.pools)
 
 
 def _smaller(reading: Reading, record: Record) -> Iterator[Shape]:

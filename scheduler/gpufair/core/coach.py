@@ -20,7 +20,7 @@ from gpufair.core.model import PreemptReason, Shape, WorkloadSpec
 from gpufair.core.queue import position
 from gpufair.core.reading import Reading
 from gpufair.core.record import Record
-from gpufair.core.trial import Trial, asking, promised, trial
+from gpufair.core.trial import Trial, asking, could, promised, trial
 from gpufair.core.units import HOUR, MINUTE, GpuMillis, Instant, Millis
 
 MIN_RUNTIMES: Final = tuple(Millis(span) for span in (0, 15 * MINUTE, HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR))
@@ -137,7 +137,7 @@ class _Coach:
         except GpufairError as err:
             return self._of(spec, Outlook.REFUSED, None, None, f"refused: {err}")
         with asking(self._facts, spec) as record:
-            found = trial(self._facts, record)
+            found = trial(self._facts, record) if could(self._reading, spec) else Trial()
             if found.start is not None:
                 return self._of(spec, Outlook.NOW, self._facts.now, None, f"starts now: {found.start.why}")
             if found.reserve is not None:

@@ -18,8 +18,12 @@ from gpufair.core.decide import Commit, Pass
 from gpufair.core.demand import first_pool, wants, wish_of
 from gpufair.core.facts import Facts
 from gpufair.core.metrics import shares_of
-from gpufair.core.model import PreemptReason, WorkloadSpec
+from gpufair.core.model import PreemptReason, Shape, WorkloadSpec
+from gpufair.core.placement import holds
+from gpufair.core.reading import Reading
 from gpufair.core.record import Record
+from gpufair.core.rights import may_leave
+from gpufair.core.running import sum_up
 from gpufair.core.units import CauseId, GpuMillis, Instant, WorkloadId
 from gpufair.core.waiting import Ticket
 
@@ -89,6 +93,28 @@ def trial(facts: Facts, record: Record) -> Trial:
     except _KnownError:
         return answer.trial()
     return Trial()
+
+
+def has_room(reading: Reading, spec: WorkloadSpec, shape: Shape) -> bool:
+    """Whether there is room for a shape in one of a wish's pools now, whoever else may come first."""
+    return any(holds(reading.facts.by_pool.get(pool, ()), shape) for pool in spec.pools)
+
+
+def could(reading: Reading, spec: WorkloadSpec) -> bool:
+    """Whether there would be room for a wish if all left whom it may tell to. If not, no trial would do anything."""
+    facts = reading.facts
+    if has_room(reading, spec, spec.shape):
+        return True
+    if not spec.min_runtime or not spec.shape.gpus:
+        return False
+    wish = Record(WorkloadId("~wish"), spec, facts.now)
+    for pool in spec.pools:
+        here = reading.chances(pool)
+        if here.running.freed():
+            group = {one: facts.records[one] for one in sorted(may_leave(facts, here, wish))}
+            if group and here.rooms.fits(spec.shape, sum_up(group)):
+                return True
+    return False
 
 
 class _WithDemand(Pass):

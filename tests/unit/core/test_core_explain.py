@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpufair.core import events as ev
@@ -11,8 +13,8 @@ from gpufair.core.errors import UnknownAllocation
 from gpufair.core.estimate import estimate
 from gpufair.core.explain import Threat
 from gpufair.core.model import Allocation, Kind, Node, PreemptReason, Shape
-from gpufair.core.units import AllocationPath, GpuMillis, Instant, NodeName, WorkloadId
-from tests.world import CAUSE, PROMPT, Delays, World
+from gpufair.core.units import AllocationPath, GpuMillis, Instant, Millis, NodeName, WorkloadId
+from tests.world import CAUSE, PROMPT, SMALL, Delays, World
 
 HALVES = [Allocation(AllocationPath(path), "50") for path in ("a", "b")]
 V, P = WorkloadId("v"), WorkloadId("p")
@@ -191,6 +193,37 @@ def test_another_shape_with_as_many_gpus_comes_before_fewer() -> None:
     change = world.state.explain(P).smallest_change
     assert change is not None
     assert change.shape == Shape(4, 1)
+
+
+def test_shorter_protection_that_outranks_is_named_and_true() -> None:
+    """Long protection counts as had; a shorter one starts at once what the long one keeps waiting."""
+    world = cluster(1)
+    world.submit("v", "a", min_runtime=2_000)
+    world.advance(4_000)
+    world.submit("p", "b", min_runtime=20_000)
+    change = world.state.explain(P).smallest_change
+    assert change is not None
+    assert (change.shape, change.min_runtime, change.right) == (Shape(1), 2_500, PreemptReason.RANK)
+    assert change.sentence == (
+        "2.5 s of protection instead of 20 s of protection would start by 1970-01-01 00:00:05Z: "
+        "u's batch run v must leave for it at once (rank)"
+    )
+
+
+def test_a_debug_run_is_named_where_only_the_debug_right_helps() -> None:
+    """Fifteen minutes may take the place of small unprotected work of any rank."""
+    world = World(policy=replace(SMALL, debug_min_runtime=Millis(900))).set_up(HALVES, [Node(NodeName("n0"), 8)])
+    world.submit("u", "b", gpus=6, min_runtime=20_000)
+    world.submit("v", "a", gpus=2, min_runtime=1_000)
+    world.advance(2_000)
+    world.submit("p", "b", gpus=1, min_runtime=5_000)
+    change = world.state.explain(P).smallest_change
+    assert change is not None
+    assert (change.shape, change.min_runtime, change.right) == (Shape(1), 900, PreemptReason.DEBUG)
+    assert change.sentence == (
+        "0.9 s of protection instead of 5 s of protection would start by 1970-01-01 00:00:03Z: "
+        "u's batch run v must leave for it at once (debug)"
+    )
 
 
 def test_another_gpu_type_is_offered_first() -> None:
