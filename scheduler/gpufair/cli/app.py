@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpufair.cli import budgets, foresight, nodes, run, sessions, watch
+from gpufair.cli import budgets, figures, foresight, nodes, run, sessions, watch
 from gpufair.cli.exits import EPILOG, Root
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ app.command("queue", rich_help_panel=_LOOK)(watch.queue)
 app.command("why", rich_help_panel=_LOOK)(watch.why)
 app.command("preview", rich_help_panel=_LOOK)(foresight.preview)
 app.command("coach", rich_help_panel=_LOOK)(foresight.coach)
+app.command("pyramid", rich_help_panel=_LOOK)(figures.pyramid)
 app.add_typer(watch.kernels, name="kernels", rich_help_panel=_LOOK)
 app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
 app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)

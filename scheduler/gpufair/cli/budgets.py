@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpufair.cli.exits import CommandError
+from gpufair.cli.figures import delivered
 from gpufair.cli.options import AsJson, StateDir, client
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.words import clean, gpu_time, metric, percent, plural, span
@@ -18,7 +19,8 @@ from gpufair.wire import MAX_BODY_BYTES
 if TYPE_CHECKING:
     from gpufair.client.types import AllocationView, Budgets
 
-budgets = typer.Typer(help="Budgets: show, apply.", no_args_is_help=True)
+budgets = typer.Typer(help="Budgets: show, delivered, apply.", no_args_is_help=True)
+budgets.command("delivered")(delivered)
 
 
 class BudgetsRefused(CommandError):

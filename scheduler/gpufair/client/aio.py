@@ -15,7 +15,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
-from gpufair.client.insight import Coaching, Preview
+from gpufair.client.insight import Coaching, Deliveries, Preview, Pyramid
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
@@ -231,6 +231,14 @@ class AsyncClient:
     async def coach(self, **wish: object) -> Coaching:
         """See ``calls.coach``."""
         return await self.send(calls.coach(**wish))
+
+    async def pyramid(self, since_s: float | None = None, until_s: float | None = None) -> Pyramid:
+        """See ``calls.pyramid``."""
+        return await self.send(calls.pyramid(since_s, until_s))
+
+    async def delivered(self, since_s: float | None = None, until_s: float | None = None) -> Deliveries:
+        """See ``calls.delivered``."""
+        return await self.send(calls.delivered(since_s, until_s))
 
     async def conservation(self) -> dict[str, Any]:
         """See ``calls.conservation``."""

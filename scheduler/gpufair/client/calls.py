@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from gpufair.client.errors import BadAnswer
-from gpufair.client.insight import Coaching, Preview
+from gpufair.client.insight import Coaching, Deliveries, Preview, Pyramid
 from gpufair.client.reading import read, read_list
 from gpufair.client.types import (
     AllocationExplanation,
@@ -202,6 +202,16 @@ def coach(**wish: object) -> Call[Coaching]:
     return Call("POST", f"{API}/coach", lambda data: read(Coaching, data), json=body)
 
 
+def pyramid(since_s: float | None = None, until_s: float | None = None) -> Call[Pyramid]:
+    """Where GPU time went; by default over the budgets' window."""
+    return Call("GET", f"{API}/pyramid", lambda data: read(Pyramid, data), _period(since_s, until_s))
+
+
+def delivered(since_s: float | None = None, until_s: float | None = None) -> Call[Deliveries]:
+    """What each allocation was owed and charged; by default over the budgets' window."""
+    return Call("GET", f"{API}/budgets/delivered", lambda data: read(Deliveries, data), _period(since_s, until_s))
+
+
 def conservation() -> Call[dict[str, Any]]:
     """The ledger's balance: what became of every GPU-millisecond."""
     return Call("GET", f"{API}/conservation", _object)
@@ -211,6 +221,10 @@ def timeline(after: int = 0) -> Call[list[dict[str, Any]]]:
     """Events and decisions with their times, oldest first; those whose ``seq`` is above ``after``."""
     params = {"after": str(after)} if after else {}
     return Call("GET", f"{API}/timeline", lambda data: _objects(data, "records"), params)
+
+
+def _period(since_s: float | None, until_s: float | None) -> dict[str, str]:
+    return {key: f"{at:.3f}" for key, at in (("since_s", since_s), ("until_s", until_s)) if at is not None}
 
 
 def _of(workload_id: str) -> str:

@@ -69,3 +69,102 @@ class Coaching:
     advice: str = ""
     allocation: str = ""
     now_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Where a part of a level went."""
+
+    cause: str
+    gpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Of ``of_gpu_s`` remained ``kept_gpu_s``. ``ratio`` None: unknown, or there was nothing."""
+
+    of_gpu_s: float = 0.0
+    kept_gpu_s: float = 0.0
+    ratio: float | None = None
+    losses: tuple[Loss, ...] = ()
+    coverage: float | None = None  # of utilization: the part of the held time that was measured
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The allocation that got the least of what it was owed."""
+
+    path: str
+    ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PyramidOfPool:
+    """Where GPU time went in one pool, from ``start_s`` to ``end_s``."""
+
+    pool: str
+    start_s: float = 0.0
+    end_s: float = 0.0
+    availability: Level = Level()
+    occupancy: Level = Level()
+    impact: Level = Level()
+    utilization: Level = Level()
+    held_gpu_s: float = 0.0
+    charged_gpu_s: float = 0.0
+    unallocated_gpu_s: float = 0.0
+    switching_gpu_s: float = 0.0
+    capped: float | None = None
+    uncapped: float | None = None
+    capped_hourly: float | None = None
+    worst: Worst | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pyramid:
+    """Availability, occupancy, impact and utilization of each pool."""
+
+    pools: tuple[PyramidOfPool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResearcherView:
+    """What somebody was charged in a leaf."""
+
+    user: str
+    charged_gpu_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredView:
+    """What an allocation was owed and charged. ``ratio`` is charged / owed; capped ones count no more than was owed."""
+
+    path: str
+    leaf: bool = True
+    entitlement: float = 0.0
+    owed_gpu_s: float = 0.0
+    charged_gpu_s: float = 0.0
+    capped_gpu_s: float = 0.0
+    capped_hourly_gpu_s: float = 0.0
+    ratio: float | None = None
+    researchers: tuple[ResearcherView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredInPool:
+    """Delivered / owed in one pool: ``capped`` is the headline."""
+
+    pool: str
+    start_s: float = 0.0
+    end_s: float = 0.0
+    capped: float | None = None
+    uncapped: float | None = None
+    capped_hourly: float | None = None
+    worst: Worst | None = None
+    allocations: tuple[DeliveredView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """Delivered / owed of each pool."""
+
+    pools: tuple[DeliveredInPool, ...] = ()

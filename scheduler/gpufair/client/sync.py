@@ -15,7 +15,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
-from gpufair.client.insight import Coaching, Preview
+from gpufair.client.insight import Coaching, Deliveries, Preview, Pyramid
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
@@ -223,6 +223,14 @@ class Client:
     def coach(self, **wish: object) -> Coaching:
         """See ``calls.coach``."""
         return self.send(calls.coach(**wish))
+
+    def pyramid(self, since_s: float | None = None, until_s: float | None = None) -> Pyramid:
+        """See ``calls.pyramid``."""
+        return self.send(calls.pyramid(since_s, until_s))
+
+    def delivered(self, since_s: float | None = None, until_s: float | None = None) -> Deliveries:
+        """See ``calls.delivered``."""
+        return self.send(calls.delivered(since_s, until_s))
 
     def conservation(self) -> dict[str, Any]:
         """See ``calls.conservation``."""

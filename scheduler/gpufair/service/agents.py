@@ -217,6 +217,7 @@ class AgentHub:
                 _log.warning("a report of node %s about %s was refused: %s", node, report.workload[:80], err)
             if report.kind in TERMINAL:
                 self._dispatcher.channel(node).ended(report.workload, report.incarnation)
+        self._reader.measured(turn, node, reports)
         self._rejoin(turn, node)
 
     # -- watching -------------------------------------------------------------------------------------------------

@@ -6,15 +6,16 @@ here it is looked at before any detail is changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpufair.core import events as ev
-from gpufair.core.errors import UnknownWorkload
-from gpufair.core.model import HOLDING, CheckpointRef, Outcome, Phase
+from gpufair.core.errors import GpufairError, UnknownWorkload
+from gpufair.core.model import HOLDING, CheckpointRef, Outcome, Phase, Utilization
 from gpufair.core.record import Workload
-from gpufair.core.units import Instant, Millis, NodeName, WorkloadId
+from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, WorkloadId
 from gpufair.service.details import KEPT_CHECKPOINTS, checkpoint_dict
 from gpufair.service.dispatch import Dispatcher, hosts
 from gpufair.service.turn import Turn
@@ -22,6 +23,7 @@ from gpufair.wire import Report, WireError
 
 MAX_NAMES = 1000  # of lost variables and devices in one report
 _LONGEST = 2000  # characters of a reason
+_log = logging.getLogger(__name__)
 
 # A user's command, and which reports answer it.
 ANSWERS = {
@@ -72,6 +74,29 @@ class ReportReader:
             pending = tuple(one for one in detail.pending if one.kind not in answered)
             turn.set_detail(workload.id, replace(detail, pending=pending))
         handler(self, turn, node, workload, report)
+
+    def measured(self, turn: Turn, node: str, reports: Sequence[Report]) -> None:
+        """Take in how busy GPUs were. Many workloads are one event: a large cluster reports about each every minute."""
+        samples: dict[WorkloadId, Utilization] = {}
+        span = Millis(0)
+        for report in reports:
+            if report.kind != "utilization":
+                continue
+            workload = WorkloadId(report.workload)
+            try:
+                took, sample = _sample(report)
+                known = turn.state.workload(workload)
+            except WireError as err:
+                _log.warning("a report of node %s about %s is left out: %s", node, report.workload[:80], err)
+                continue
+            except UnknownWorkload:
+                continue
+            if known.incarnation != report.incarnation:
+                continue
+            if workload in samples or (samples and took != span):
+                _measure(turn, node, span, samples)  # of another minute
+            span, samples[workload] = took, sample
+        _measure(turn, node, span, samples)
 
     def gone(self, turn: Turn, node: str, workload: Workload) -> None:
         """The node says that it doesn't run a workload which, by the state, holds GPUs there."""
@@ -203,6 +228,30 @@ class ReportReader:
         del self._gangs[(workload.id, workload.incarnation)]
         said = [gang.gone[place] for place in places]
         turn.handle(_last_word(turn, workload, said))
+
+
+def _measure(turn: Turn, node: str, span: Millis, samples: dict[WorkloadId, Utilization]) -> None:
+    if not samples:
+        return
+    try:
+        turn.handle(ev.UtilizationReported(turn.now, turn.cause(), NodeName(node), span, tuple(samples.values())))
+    except GpufairError as err:
+        _log.warning("what node %s measured is left out: %s", node, err)
+    samples.clear()
+
+
+def _sample(report: Report) -> tuple[Millis, Utilization]:
+    span = Millis(int(_number(report, "span_s") * 1000))
+    given = report.body.get("gpus")
+    if span <= 0 or not isinstance(given, list) or not 0 < len(given) <= MAX_NAMES:
+        raise WireError("utilization: span_s has to be above 0, and gpus a list of [device, fraction]")
+    busy = 0
+    for item in given:
+        value = item[1] if isinstance(item, list | tuple) and len(item) == 2 else None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise WireError("utilization: gpus has to be a list of [device, fraction from 0 to 1]")
+        busy += int(value * span)
+    return span, Utilization(WorkloadId(report.workload), GpuMillis(len(given) * span), GpuMillis(busy))
 
 
 def _last_word(turn: Turn, workload: Workload, said: list[tuple[str, dict[str, Any]]]) -> ev.Event:

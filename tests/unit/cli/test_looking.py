@@ -214,6 +214,47 @@ def test_coach(gpufair: Gpufair, fake: FakeService) -> None:
     assert "--min-runtime" in gpufair("coach", "--min-runtime", "4").err
 
 
+DELIVERY: dict[str, Any] = {
+    "pool": "default", "start_s": NOW - 7200, "end_s": NOW, "capped": 0.98, "uncapped": 1.03, "capped_hourly": 0.9,
+    "worst": {"path": "vision", "ratio": 0.95},
+}  # fmt: skip
+
+
+def test_pyramid(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four levels with what was lost where; what nobody measured is unknown."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    level = {"of_gpu_s": 14400, "kept_gpu_s": 7200, "ratio": 0.5, "losses": [{"cause": "idle", "gpu_s": 7200}, {"cause": "held", "gpu_s": 0}]}
+    pool = DELIVERY | {"availability": level, "occupancy": level, "impact": level, "utilization": {"ratio": None}, "charged_gpu_s": 3600}
+    fake.routes["GET /api/v1/pyramid"] = Reply(body={"pools": [pool]})
+    seen = gpufair("pyramid", "--since", "2h").out
+    assert fake.calls("GET /api/v1/pyramid")[0].query == {"since_s": [f"{NOW - 7200:.3f}"]}
+    for text in ("in default, from ", "(2 h)", "50.0 %", "2.0 GPU-h idle", "unknown", "no node has measured it", "1.0 GPU-h were charged"):
+        assert text in seen
+    assert "held," not in seen
+    used = {"ratio": 0.4, "kept_gpu_s": 1440, "of_gpu_s": 3600, "coverage": 0.25}
+    fake.routes["GET /api/v1/pyramid"] = Reply(body={"pools": [pool | {"utilization": used}]})
+    seen = gpufair("pyramid").out
+    assert "40.0 %" in seen
+    assert "measured on 25.0 % of what was held" in seen
+    assert fake.calls("GET /api/v1/pyramid")[1].query == {}
+    assert gpufair("pyramid", "--json").json["pools"][0]["utilization"]["coverage"] == 0.25
+    assert "--since" in gpufair("pyramid", "--since", "2").err
+
+
+def test_delivered(gpufair: Gpufair, fake: FakeService) -> None:
+    """The headline, who got least, and each allocation; researchers on demand."""
+    a = {"path": "vision", "entitlement": 0.4, "owed_gpu_s": 7200, "charged_gpu_s": 6840, "capped_gpu_s": 6840, "ratio": 0.95,
+         "researchers": [{"user": "ben", "charged_gpu_s": 6840}]}  # fmt: skip
+    fake.routes["GET /api/v1/budgets/delivered"] = Reply(body={"pools": [DELIVERY | {"allocations": [a]}]})
+    seen = gpufair("budgets", "delivered").out
+    assert "Capped 98.0 % of what was owed, uncapped 103.0 %, hour by hour 90.0 %; least to vision: 95.0 %" in seen
+    for text in ("40.0 %", "2.0 GPU-h", "1.9 GPU-h", "95.0 %"):
+        assert text in seen
+    assert "ben" not in seen
+    assert "  ben" in gpufair("budgets", "delivered", "--users").out
+    assert gpufair("budgets", "delivered", "--json").json["pools"][0]["allocations"][0]["ratio"] == 0.95
+
+
 def test_kernels(gpufair: Gpufair, fake: FakeService) -> None:
     """Profiles, with what they cost."""
     profiles = [
@@ -296,6 +337,8 @@ def test_nothing_is_there(gpufair: Gpufair, fake: FakeService) -> None:
         ["budgets", "show"],
         ["kernels", "list"],
         ["preview"],
+        ["pyramid"],
+        ["budgets", "delivered"],
         ["coach"],
     ],
 )

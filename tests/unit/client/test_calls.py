@@ -81,6 +81,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("resume", (ID,), {"slice_s": 900.0}, f"POST {ONE}/resume", {"from_checkpoint": True, "slice_s": 900.0}, workload()),
     ("preview", (2,), {}, "GET /api/v1/preview", None, {"now_s": 1, "until_s": 2, "steps": [{"at_s": 1, "what": "starts", "workload": ID}], "starts": [{"workload": ID, "at_s": 1}]}),
     ("coach", (), {"gpus": 2, "profile": None, "min_runtimes_s": [60.0]}, "POST /api/v1/coach", {"gpus": 2, "min_runtimes_s": [60.0]}, {"asked": {"outlook": "now"}, "choices": [{"outlook": "estimated", "at_s": 5}], "advice": "ask for less"}),
+    ("pyramid", (5.5,), {}, "GET /api/v1/pyramid", None, {"pools": [{"pool": "default", "occupancy": {"ratio": 0.5, "losses": [{"cause": "idle", "gpu_s": 1}]}, "worst": None}]}),
+    ("delivered", (), {"until_s": 7.0}, "GET /api/v1/budgets/delivered", None, {"pools": [{"pool": "default", "worst": {"path": "a", "ratio": 0.9}, "allocations": [{"path": "a", "researchers": [{"user": "ada"}]}]}]}),
     ("profiles", (), {}, "GET /api/v1/profiles", None, {"profiles": [{"name": "p"}]}),
     ("conservation", (), {}, "GET /api/v1/conservation", None, {"error_gpu_ms": 0}),
     ("timeline", (), {}, "GET /api/v1/timeline", None, {"records": [{"seq": 1}]}),
