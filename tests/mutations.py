@@ -232,7 +232,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P13 GPUs that are free elsewhere earlier are taken",
         "decide.py",
-        "                if rooms is None or not rooms.fits(shape, mine):",
+        "                if rooms is None or not rooms.fits(shape, mine, until):",
         "                if rooms is None or True:",
         "p13",
     ),
@@ -246,7 +246,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P16 GPUs that come free anyway spare a victim",
         "decide.py",
-        "        if not here.is_coming(shape):\n            return False\n",
+        "        if not here.is_coming(shape, until):\n            return False\n",
         "        return False\n",
         "plain_pass",
     ),
@@ -288,8 +288,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P22 every change is an action",
         "decide.py",
-        "        had_reservation = record.reservation\n",
-        "        had_reservation = record.reservation\n        record.lost = (('x', 'y'),)\n",
+        "        counted = record.reservation is not None or",
+        "        record.lost = (('x', 'y'),)\n        counted = record.reservation is not None or",
         "p22",
     ),
     Mutation(
@@ -337,8 +337,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "placement: best fit",
         "placement.py",
-        "found.sort(key=lambda one: (one[0], one[1].node.name))",
-        "found.sort(key=lambda one: (-one[0], one[1].node.name))",
+        "found.sort(key=lambda one: (bool(one[1].bounds), one[0], one[1].node.name))",
+        "found.sort(key=lambda one: (bool(one[1].bounds), -one[0], one[1].node.name))",
         "fit or tight or plain_pass",
     ),
 )

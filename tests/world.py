@@ -43,6 +43,7 @@ SMALL = Policy(
     banking=1.0,
     debug_min_runtime=Millis(0),
     take_limit=None,
+    landings=False,
 )
 
 # Every rule switched on, with numbers that matter in a cluster of a few GPUs.
@@ -57,6 +58,8 @@ FULL = replace(
     take_limit=1.25,
     take_least=2,
 )
+# The same with landings.
+LANDINGS = replace(FULL, landings=True)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ def check_policy(policy: Policy) -> None:
         raise InvalidSpec(f"hysteresis of {policy.hysteresis:g} is not a fraction; use one from 0 up to 1, like 0.02")
     if not all(policy.blocks) or len(set(policy.blocks)) < len(policy.blocks):
         raise InvalidSpec(f"blocks {list(policy.blocks)} must name labels of nodes, none empty and none twice")
+    if not 0 <= policy.landing_share <= 1:
+        raise InvalidSpec(f"landing_share of {policy.landing_share:g} is not a part of a pool; use one from 0 to 1")
     for name in ("window", "grid", "grid_checkpoint", "history", "history_step"):
         if getattr(policy, name) <= 0:
             raise InvalidSpec(f"{name} must be longer than 0")

@@ -47,6 +47,11 @@ def asked(shape: Shape) -> Amount:
     return Amount(shape.gpus_per_node, shape.cpus_per_node, shape.memory_per_node)
 
 
+def free(node: NodeRecord) -> Amount:
+    """What nobody holds on a node, though only guests may have some of the GPUs."""
+    return Amount(node.free, node.cpus_left, node.memory_left)
+
+
 def left(node: NodeRecord) -> Amount:
     """What a pass may grant on a node now."""
     return Amount(node.room, node.cpus_left, node.memory_left)

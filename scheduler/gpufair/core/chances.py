@@ -20,6 +20,7 @@ from gpufair.core.amount import Freed
 from gpufair.core.coming import coming
 from gpufair.core.debug import DebugBudget, is_debug, largest_victim
 from gpufair.core.facts import Facts
+from gpufair.core.horizon import FOREVER, GUEST
 from gpufair.core.model import Shape
 from gpufair.core.record import Record
 from gpufair.core.rooms import Rooms
@@ -27,7 +28,7 @@ from gpufair.core.running import Running, sum_up
 from gpufair.core.share import Shares
 from gpufair.core.take import TakeLimit
 from gpufair.core.tree import ROOT
-from gpufair.core.units import AllocationPath, PoolName
+from gpufair.core.units import AllocationPath, Instant, PoolName
 from gpufair.core.waiting import Group, Turn
 
 # Outranked leaves; the own leaf and priority where its own lower priorities count; what others have beyond limits.
@@ -49,10 +50,10 @@ class Chances:
         # (priority, promised GPU time) of those in a leaf who may preempt nobody, or too few for their shape. Who has
         # no more priority and asks for no less protection may not either, as long as nothing is granted.
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
-        self._fits: dict[Shape, bool] = {}
+        self._fits: dict[tuple[Shape, Instant], bool] = {}  # by shape and end of protection
         self._freed: dict[_Movers, Freed] = {}
         self._lowest_in: dict[AllocationPath, int] = {}
-        self._fits_debug: dict[Shape, bool] = {}
+        self._fits_debug: dict[tuple[Shape, Instant], bool] = {}
         self._bars: dict[AllocationPath, tuple[AllocationPath, float, float]] = {}  # by parent
         self._is_ahead: dict[AllocationPath, bool] = {}
         self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
@@ -114,22 +115,34 @@ class Chances:
             freed = self.running.freed()
             if self.coming:
                 freed = freed.and_also(self.coming, rest=shape.counted)
-            known = self._hopeful[shape] = self.rooms.fits(shape, freed)
+            known = self._hopeful[shape] = self.rooms.fits(shape, freed, GUEST)
             if not known:
                 self._hopeless.add(shape)
         return known
 
-    def is_coming(self, shape: Shape) -> bool:
-        """Whether there will be room for a shape once all have left who are leaving anyway."""
-        return bool(self.coming) and self.rooms.fits(shape, self.coming)
+    def is_coming(self, shape: Shape, until: Instant = GUEST) -> bool:
+        """Whether there will be room for a shape once all have left who are leaving anyway, for a guest at least."""
+        return bool(self.coming) and self.rooms.fits(shape, self.coming, until)
+
+    def until(self, span: int) -> Instant:
+        """When the protection of a workload would end that starts now: after now, even if it has none."""
+        return Instant(self._facts.now + max(span, 1)) if self.rooms.bounded else FOREVER
+
+    def ends(self, record: Record) -> Instant:
+        """When its protection will have ended if it starts once its victims have left, each with a second grace."""
+        policy = self._facts.policy
+        return self.until(record.min_runtime + 2 * max(policy.grace_session, policy.grace_batch))
+
+    def fits_as_guest(self, shape: Shape) -> bool:
+        """Whether there is room for unallocated work, which may be told to leave at once."""
+        return self.rooms.fits(shape, until=self.until(0))
 
     def acts(self, turn: Turn) -> bool:
         """Whether anybody of a turn could start or preempt now."""
         hopeful = [(shape, leaves) for shape, leaves in turn.items() if self.hopeful(shape)]
+        if any(self._somebody_at_will(shape, leaves) for shape, leaves in hopeful):
+            return True
         held_back = self.take.holds_back
-        for shape, leaves in hopeful:
-            if self._at_will(shape) and not all(held_back(leaf, shape.gpus) for leaf in leaves):
-                return True
         if not self.running.exposed:
             return False
         for shape, leaves in hopeful:
@@ -152,7 +165,7 @@ class Chances:
     def _group_acts(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         if self.take.holds_back(leaf, shape.gpus):
             return False
-        if self._at_will(shape) or self._preempts(leaf, shape, group):
+        if self._at_will(shape, self.until(group.claim[0])) or self._preempts(leaf, shape, group):
             return True
         return self._debug_shape(shape) and self._debugs(leaf, shape, group)
 
@@ -163,13 +176,14 @@ class Chances:
         for shape, leaves in turn.items():
             if not self.hopeful(shape):
                 continue
-            gpus, at_will = shape.gpus, self._at_will(shape)
+            gpus, could = shape.gpus, self._at_will(shape, GUEST if self.rooms.bounded else FOREVER)
             # Without room only those can act who could move somebody.
-            some = leaves if at_will or self._debug_shape(shape) else self._movers & leaves.keys()
+            some = leaves if could or self._debug_shape(shape) else self._movers & leaves.keys()
             for leaf in some:
                 if is_beyond(leaf, gpus):
                     group = leaves[leaf]
                     held_back = holds_back(leaf, gpus)
+                    at_will = could and self._at_will(shape, self.until(group.claim[0]))
                     if at_will or (self._preempts_own if held_back else self._group_acts)(leaf, shape, group):
                         return True
         return False
@@ -187,12 +201,14 @@ class Chances:
             return False
         hysteresis = self._facts.policy.hysteresis
         outranked = tuple(other for other in exposed if self.shares.outranks(leaf, other, promise, hysteresis))
-        return self.rooms.fits(shape, self._freed_by(outranked, (leaf, priority) if own else None, excess))
+        freed = self._freed_by(outranked, (leaf, priority) if own else None, excess)
+        return self.rooms.fits(shape, freed, self.until(span), lifted=True)
 
     def _preempts_own(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
-        priority = group.claim[1]
+        span, priority = group.claim
         own = leaf in self.running.exposed and priority > self._lowest(leaf)
-        return own and self.rooms.fits(shape, self._freed_by((), (leaf, priority), {}))
+        freed = self._freed_by((), (leaf, priority), {}) if own else None
+        return own and self.rooms.fits(shape, freed, self.until(span), lifted=True)
 
     def _freed_by(
         self,
@@ -223,28 +239,41 @@ class Chances:
             known = self._lowest_in[leaf] = min(one.spec.priority for one in self.running.exposed[leaf].values())
         return known
 
-    def _at_will(self, shape: Shape) -> bool:
-        """Whether any allocated workload of a shape could start, with unallocated work out of its way if need be."""
-        known = self._fits.get(shape)
+    def _somebody_at_will(self, shape: Shape, leaves: Mapping[AllocationPath, Group]) -> bool:
+        """Whether anybody who asks for a shape could start like that. Most often a guest could not, so nobody can."""
+        if not self._at_will(shape, GUEST if self.rooms.bounded else FOREVER):
+            return False
+        return any(
+            self._at_will(shape, self.until(group.claim[0])) and not self.take.holds_back(leaf, shape.gpus)
+            for leaf, group in leaves.items()
+        )
+
+    def _at_will(self, shape: Shape, until: Instant) -> bool:
+        """Whether any allocated workload of a shape whose protection would end then could start, with unallocated work
+        out of its way if need be."""
+        known = self._fits.get((shape, until))
         if known is None:
-            known = self._fits[shape] = self.rooms.fits(shape, sum_up(self.running.unallocated))
+            freed = sum_up(self.running.unallocated)
+            known = self._fits[shape, until] = self.rooms.fits(shape, freed, until, lifted=True)
         return known
 
     def _debug_shape(self, shape: Shape) -> bool:
         """Whether somebody could make way for a shape under the debug right."""
-        return bool(self.running.exposed) and shape.gpus <= self.debug.most and self.fits_debug(shape)
+        return bool(self.running.exposed) and shape.gpus <= self.debug.most and self.fits_debug(shape, GUEST)
 
     def _debugs(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         """Whether the shortest of a group could start under the debug right."""
         gpus = shape.gpus
-        return is_debug(self._facts.policy, group.claim[0], gpus) and self.debug.allows(leaf, gpus)
+        until = self.until(group.claim[0])
+        allowed = is_debug(self._facts.policy, group.claim[0], gpus) and self.debug.allows(leaf, gpus)
+        return allowed and self.fits_debug(shape, until)
 
-    def fits_debug(self, shape: Shape) -> bool:
+    def fits_debug(self, shape: Shape, until: Instant) -> bool:
         """Whether there would be room for a shape if everybody left who may be moved for it under the debug right."""
-        known = self._fits_debug.get(shape)
+        known = self._fits_debug.get((shape, until))
         if known is None:
             freed = self.running.freed_by_small(largest_victim(shape.gpus))
-            known = self._fits_debug[shape] = self.rooms.fits(shape, freed)
+            known = self._fits_debug[shape, until] = self.rooms.fits(shape, freed, until, lifted=True)
         return known
 
     def _outranks(self, leaf: AllocationPath, promise: int) -> bool:

@@ -7,6 +7,7 @@ from functools import singledispatch
 from gpufair.core import actions as act
 from gpufair.core.facts import Facts
 from gpufair.core.model import Phase, PreemptReason
+from gpufair.core.record import Landing, Reservation
 from gpufair.core.transitions import move
 
 PREEMPTIONS = frozenset(
@@ -16,6 +17,7 @@ PREEMPTIONS = frozenset(
         PreemptReason.PRIORITY,
         PreemptReason.TAKE_LIMIT,
         PreemptReason.DEBUG,
+        PreemptReason.LANDING,
     }
 )
 
@@ -41,7 +43,10 @@ def _start(action: act.Start, facts: Facts) -> None:
 @commit.register
 def _reserve(action: act.Reserve, facts: Facts) -> None:
     record = facts.record(action.workload)
-    facts.reserve(record, action.leases, action.pool, action.victims)
+    facts.reserve(
+        record,
+        Reservation(action.leases, action.pool, action.victims, action.victims, 0, action.ends),
+    )
     if action.debug:
         facts.count_as_debug(record)
     record.reason = action.why
@@ -53,6 +58,33 @@ def _unreserve(action: act.Unreserve, facts: Facts) -> None:
     facts.unreserve(record)
     facts.count_as_debug(record, False)
     record.reason = "the GPUs kept for it cannot be had any more; waiting for its turn"
+
+
+@commit.register
+def _grant_landing(action: act.GrantLanding, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    facts.land(
+        record,
+        Landing(
+            leases=action.leases,
+            pool=action.pool,
+            at=action.at,
+            granted_at=record.landing.granted_at if record.landing is not None else facts.now,
+            start_by=action.start_by,
+            grace=action.grace,
+            staying=action.staying,
+            order=0,
+            why=action.why,
+        ),
+    )
+    record.reason = action.why
+
+
+@commit.register
+def _drop_landing(action: act.DropLanding, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    facts.drop_landing(record)
+    record.reason = action.why
 
 
 @commit.register

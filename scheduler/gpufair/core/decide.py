@@ -7,10 +7,10 @@ Its steps, in order:
 3. tell workloads on cordoned nodes to leave as their protection ends;
 4. start work without GPUs, which waits for nobody;
 5. start those whose reserved GPUs are free;
-6. walk the allocated queue: start on free GPUs, else preempt;
-7. start unallocated work on what is left.
-
-Landings and consolidation have their place in step 6; none of them exists yet.
+6. let the owners of landings start, or make room for them, on their own nodes (``gpufair.core.touchdown``);
+7. walk the allocated queue: start on free GPUs, else preempt;
+8. grant landings to those who are blocked; again from 6 if anybody landed at once, or left a landing unused;
+9. start unallocated work on what is left.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable
 
 from gpufair.core import order, words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
-from gpufair.core.amount import asked, left
+from gpufair.core.amount import asked, free
 from gpufair.core.chances import Chances
 from gpufair.core.coming import already_kept, is_complete
 from gpufair.core.facts import STAYING, Facts
+from gpufair.core.horizon import guest_until
 from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
 from gpufair.core.order import Walk
 from gpufair.core.placement import place, suits
@@ -32,7 +33,8 @@ from gpufair.core.queue import reserved
 from gpufair.core.record import Record
 from gpufair.core.rights import room_for
 from gpufair.core.settle import overdue, settle
-from gpufair.core.units import CauseId, PoolName, WorkloadId
+from gpufair.core.touchdown import Touchdown
+from gpufair.core.units import CauseId, PoolName, WorkloadId, after
 from gpufair.core.waiting import Turn
 
 Commit = Callable[[Action], None]
@@ -52,6 +54,7 @@ class Pass:
         self.actions: list[Action] = []
         self._commit = commit
         self._pools: dict[PoolName, Chances] = {}
+        self._landings_ended = 0
 
     def run(self, touched: Iterable[WorkloadId]) -> list[Action]:
         """Decide. ``touched`` are the workloads that the event was about."""
@@ -59,14 +62,26 @@ class Pass:
             self._settle(workload)
         self._keep_deadlines()
         self._give_up_reservations()
+        landings = Touchdown(self.facts, self.cause, self, self._pool)
+        landings.give_up()
         self._drain()
         self._start_plain()
         self._start_reserved()
-        self._walk_allocated()
+        landings.use()
+        while True:
+            before, ended = len(self.actions), self._landings_ended
+            self._walk_allocated()
+            # Whoever starts elsewhere than on its landing leaves room for those who have had their turn already.
+            again = self._landings_ended > ended
+            again = (len(self.actions) > before and landings.use()) or again
+            if not (landings.grant() or again):
+                break
+            self._pools.clear()
         self._start_unallocated()
         return self.actions
 
-    def _do(self, action: Action) -> None:
+    def do(self, action: Action) -> None:
+        """Decide and apply."""
         self._commit(action)
         self.actions.append(action)
 
@@ -75,18 +90,18 @@ class Pass:
     def _settle(self, workload: WorkloadId) -> None:
         action = settle(self.facts, self.facts.records[workload], self.cause)
         if action is not None:
-            self._do(action)
+            self.do(action)
 
     def _keep_deadlines(self) -> None:
         for workload in sorted(self.facts.leaving):
             stop = overdue(self.facts, self.facts.records[workload], self.cause)
             if stop is not None:
-                self._do(stop)
+                self.do(stop)
 
     def _give_up_reservations(self) -> None:
         for record in reserved(self.facts):
             if self._void(record):
-                self._do(Unreserve(self.cause, record.id))
+                self.do(Unreserve(self.cause, record.id))
 
     def _void(self, record: Record) -> bool:
         reservation = record.reservation
@@ -97,8 +112,11 @@ class Pass:
         for lease in reservation.leases:
             node = nodes[lease.node]
             # A node that came back smaller, or in another pool, cannot keep what it promised.
-            if min(node.room, node.cpus_left, node.memory_left) < 0 or node.node.pool != reservation.pool:
+            if min(node.free, node.cpus_left, node.memory_left) < 0 or node.node.pool != reservation.pool:
                 return True
+        # It was to be a guest there, and would still be protected when it must have left.
+        if reservation.ends is not None and self.facts.protected_until(record) > reservation.ends:
+            return True
         # A victim that does not even stop in time must not block the beneficiary: it may choose others.
         victims = (self.facts.records[victim] for victim in reservation.pending)
         return any(
@@ -111,11 +129,15 @@ class Pass:
         for workload in sorted({holder for node in closed if not node.lost for holder in node.holders}):
             record = self.facts.records[workload]
             if record.phase in STAYING and self.facts.exposed(record):
-                self._notify(record, PreemptReason.DRAIN, None, "its node is cordoned and its protection has ended")
+                self.notify(record, PreemptReason.DRAIN, None, "its node is cordoned and its protection has ended")
 
-    def _notify(self, record: Record, reason: PreemptReason, beneficiary: WorkloadId | None, why: str) -> None:
+    def notify(self, record: Record, reason: PreemptReason, beneficiary: WorkloadId | None, why: str) -> None:
+        """Tell somebody to leave."""
         deadline = self.facts.deadline(record)
-        self._do(BeginCheckpoint(self.cause, record.id, record.incarnation, deadline, reason, beneficiary, why))
+        landing = self.facts.records[beneficiary].landing if beneficiary is not None else None
+        if landing is not None:
+            deadline = min(deadline, after(self.facts.now, landing.grace))
+        self.do(BeginCheckpoint(self.cause, record.id, record.incarnation, deadline, reason, beneficiary, why))
 
     # -- steps 4 and 5 --------------------------------------------------------------------------------------------
 
@@ -130,7 +152,7 @@ class Pass:
                 if leases is None:
                     nowhere.add((pool, record.spec.shape))
                 else:
-                    self._start(
+                    self.start(
                         record, pool, leases, f"it needs no GPUs, and {words.places(leases)} had the fewest workloads"
                     )
                     break
@@ -143,21 +165,22 @@ class Pass:
             if is_complete(record, mine):
                 went = words.names(self.facts.records[victim].label for victim in reservation.victims)
                 why = f"the GPUs kept for it on {words.places(reservation.leases)} are free ({went} left)"
-                self._start(record, reservation.pool, reservation.leases, why)
+                self.start(record, reservation.pool, reservation.leases, why)
                 continue
             # Its victims still leave, but enough has become free elsewhere.
             for pool in record.spec.pools:
                 rooms, shape = self.facts.rooms.get(pool), record.spec.shape
-                if rooms is None or not rooms.fits(shape, mine):
+                until = self.facts.protected_until(record)
+                if rooms is None or not rooms.fits(shape, mine, until):
                     continue
-                leases = place(self.facts.by_pool[pool], shape, self.facts.policy.blocks, mine)
+                leases = place(self.facts.by_pool[pool], shape, self.facts.policy.blocks, mine, until)
                 if leases is not None:
-                    self._start(
+                    self.start(
                         record, pool, leases, f"GPUs on {words.places(leases)} became free before its victims had left"
                     )
                     break
 
-    # -- steps 6 and 7 --------------------------------------------------------------------------------------------
+    # -- steps 7 and 9 --------------------------------------------------------------------------------------------
 
     def _walk_allocated(self) -> None:
         turns = self.facts.waiting.allocated.turns
@@ -220,7 +243,7 @@ class Pass:
         turns = self.facts.waiting.unallocated.turns
         for choice, pool in sorted(turns):
             turn, here = turns.get((choice, pool), {}), self._pool(pool)
-            for workload in order.unallocated(turn, here.shares, here.rooms.fits):
+            for workload in order.unallocated(turn, here.shares, here.fits_as_guest):
                 self._start_on_room(self.facts.records[workload], here)
 
     def _pool(self, pool: PoolName) -> Chances:
@@ -229,7 +252,8 @@ class Pass:
         return self._pools[pool]
 
     def _start_on_room(self, record: Record, here: Chances) -> bool:
-        leases = here.rooms.place(record.spec.shape, self.facts.policy.blocks)
+        until = here.until(record.min_runtime)
+        leases = here.rooms.place(record.spec.shape, self.facts.policy.blocks, until)
         if leases is None:
             return False
         leaf = record.spec.allocation
@@ -237,38 +261,45 @@ class Pass:
             turn = f"{leaf} ({words.metric(here.shares.metric(leaf))}) was next"
         else:
             turn = "it is unallocated, and nobody else could use the GPUs"
-        self._start(record, here.pool, leases, f"{turn}; {words.were(record.gpus)} free on {words.places(leases)}")
+        why = f"{turn}; {words.were(record.gpus)} free on {words.places(leases)}"
+        leaves = guest_until((self.facts.nodes[lease.node] for lease in leases), until)
+        if leaves is not None:
+            why += f", where it is a guest until {words.moment(leaves)}"
+        self.start(record, here.pool, leases, why)
         return True
 
     def _waits_for_release(self, record: Record, here: Chances) -> bool:
         """Whether GPUs that are being released anyway will do: then nobody else need be moved for it."""
-        shape = record.spec.shape
-        if not here.is_coming(shape):
+        shape, until = record.spec.shape, here.until(record.min_runtime)
+        if not here.is_coming(shape, until):
             return False
-        leases = place(self.facts.by_pool[here.pool], shape, self.facts.policy.blocks, here.coming)
+        leases = place(self.facts.by_pool[here.pool], shape, self.facts.policy.blocks, here.coming, until)
         assert leases is not None
         each = asked(shape)
         for lease in leases:
-            here.coming.take(lease.node, each.beyond(left(self.facts.nodes[lease.node])))
+            here.coming.take(lease.node, each.beyond(free(self.facts.nodes[lease.node])))
         return True
 
     def _preempt(self, record: Record, here: Chances) -> bool:
         found = room_for(self.facts, here, record)
         if found is None:
             return False
-        reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
-        validate(self.facts, found, record)
+        reasons = [(victim, self.why_victim(record, victim, here)) for victim in found.victims]
+        ends = here.ends(record)
+        validate(self.facts, found, record, ends)
         victims = tuple(victim.record.id for victim in found.victims)
         leaving = words.names(victim.record.label for victim in found.victims)
         why = f"{leaving} must leave {words.places(found.leases)} for it: {reasons[0][1]}"
         debug = any(victim.reason is PreemptReason.DEBUG for victim in found.victims)
-        self._do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why, debug))
+        bounded = any(self.facts.nodes[lease.node].bounds for lease in found.leases)
+        self.do(Reserve(self.cause, record.id, found.leases, here.pool, victims, why, debug, ends if bounded else None))
         for victim, reason in reasons:
-            self._notify(victim.record, victim.reason, record.id, reason)
-        self._granted(record, here)
+            self.notify(victim.record, victim.reason, record.id, reason)
+        self.granted(record, here)
         return True
 
-    def _why_victim(self, record: Record, victim: Candidate, here: Chances) -> str:
+    def why_victim(self, record: Record, victim: Candidate, here: Chances) -> str:
+        """By which right somebody must leave."""
         mine, theirs = record.spec.allocation, victim.record.spec.allocation
         if victim.reason is PreemptReason.UNALLOCATED:
             return f"{victim.record.label} is unallocated, and {record.label} of {mine} is allocated"
@@ -296,16 +327,20 @@ class Pass:
             f"{victim.record.label} has ended"
         )
 
-    def _start(self, record: Record, pool: PoolName, leases: tuple[Lease, ...], why: str) -> None:
+    def start(self, record: Record, pool: PoolName, leases: tuple[Lease, ...], why: str) -> None:
+        """Start it there."""
         checkpoint = record.checkpoint if record.spec.resumable and record.resume_from_checkpoint else None
         held = Held(leases, pool, record.incarnation + 1, self.facts.now, self.facts.protected_until(record))
-        had_reservation = record.reservation
-        self._do(Start(self.cause, record.id, held, checkpoint.id if checkpoint is not None else None, why))
-        # A reservation was counted as committed when this pool's metrics were made.
-        if pool in self._pools and record.gpus and had_reservation is None:
-            self._granted(record, self._pools[pool])
+        counted = record.reservation is not None or record.lands(self.facts.now)
+        elsewhere = record.landing is not None and leases != record.landing.leases
+        self.do(Start(self.cause, record.id, held, checkpoint.id if checkpoint is not None else None, why))
+        self._landings_ended += elsewhere
+        # What was kept for it was counted as committed when this pool's metrics were made.
+        if pool in self._pools and record.gpus and not counted:
+            self.granted(record, self._pools[pool])
 
-    def _granted(self, record: Record, here: Chances) -> None:
+    def granted(self, record: Record, here: Chances) -> None:
+        """Count what was promised to it."""
         here.granted(record)
         for other in self._pools.values():
             if other is not here:

@@ -13,15 +13,16 @@ from typing import Final
 from gpufair.core import demand, metrics
 from gpufair.core.amount import rest
 from gpufair.core.errors import UnknownWorkload
+from gpufair.core.horizon import bounds_of
 from gpufair.core.hours import Kept
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Held, Lease, Node, Phase, Policy, WorkloadSpec
-from gpufair.core.record import UNCOUNTED, NodeRecord, Record, Reservation
+from gpufair.core.record import UNCOUNTED, Landing, NodeRecord, Record, Reservation
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running
 from gpufair.core.share import Shares
 from gpufair.core.tree import Tree
-from gpufair.core.units import Instant, Millis, NodeName, PoolName, WorkloadId, after
+from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName, WorkloadId, after
 from gpufair.core.waiting import Ticket, Waiting
 
 # Phases in which GPUs are held and nobody has told the workload to leave.
@@ -51,6 +52,8 @@ class Facts:
         self.reserved: dict[WorkloadId, Record] = {}
         self.debugging: dict[WorkloadId, Record] = {}  # started, or to be started, under the debug right
         self.reservations = 0  # ever made
+        self.landed: dict[tuple[PoolName, AllocationPath], Record] = {}  # owners of landings, in the order of grants
+        self.landings = 0  # ever granted
         self.protected_preemptions = 0
 
     # -- time and workloads ---------------------------------------------------------------------------------------
@@ -61,7 +64,11 @@ class Facts:
         if span > 0:
             for ledger in self.ledgers.values():
                 ledger.advance(self.now, span)
-            self.now = at
+            before, self.now = self.now, at
+            for record in self.landed.values():
+                if record.landing is not None and before < record.landing.at <= at:
+                    for lease in record.landing.leases:
+                        self.touch(lease.node)
             for running in self.running.values():
                 running.expire(at, self.records)
 
@@ -104,10 +111,11 @@ class Facts:
         demand.begin_to_wait(self, record)
 
     def dequeue(self, record: Record) -> None:
-        """Take it out of the queue, with its reservation."""
+        """Take it out of the queue, with its reservation and its landing."""
         self.waiting.remove(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
         demand.cease_to_wait(self, record)
         self.unreserve(record)
+        self.drop_landing(record)
 
     def ask_for_a_slice(self, record: Record, span: Millis) -> None:
         """From now on a queued workload asks for no more protection than ``span``. What is kept for it stays so."""
@@ -153,6 +161,9 @@ class Facts:
         self.leaving[record.id] = record
         if record.held is not None:
             self._running(record.held.pool).leave(record)
+            for lease in record.held.leases:
+                if self.nodes[lease.node].bounds:
+                    self.touch(lease.node)
 
     def release(self, record: Record, only: NodeName | None = None) -> None:
         """It holds its leases (or only those on one node) no longer."""
@@ -170,7 +181,7 @@ class Facts:
             del self.holding[record.id]
             self.leaving.pop(record.id, None)
             self._running(held.pool).leave(record)
-            self._no_longer_pending(record)
+            self._no_longer_pending(record, gone)
         for lease in gone:
             self.touch(lease.node)
 
@@ -185,25 +196,28 @@ class Facts:
             ledger.charge(spec.allocation, spec.user, self.now, sign * gpus, self.policy.window)
             demand.want(self, record.held.pool, spec.allocation, sign * gpus)
 
-    def _no_longer_pending(self, victim: Record) -> None:
-        owner = self.records.get(victim.beneficiary) if victim.beneficiary is not None else None
-        if owner is None or owner.reservation is None or victim.id not in owner.reservation.pending:
-            return
-        pending = tuple(other for other in owner.reservation.pending if other != victim.id)
-        owner.reservation = replace(owner.reservation, pending=pending)
-        for lease in owner.reservation.leases:
-            self.touch(lease.node)
+    def _no_longer_pending(self, victim: Record, gone: tuple[Lease, ...]) -> None:
+        # Several may wait for one who leaves: for different GPUs of his.
+        owners = {owner: None for lease in gone for owner in self.nodes[lease.node].claims}
+        if victim.beneficiary is not None:
+            owners[victim.beneficiary] = None
+        for owner in owners:
+            record = self.records.get(owner)
+            if record is None or record.reservation is None or victim.id not in record.reservation.pending:
+                continue
+            pending = tuple(other for other in record.reservation.pending if other != victim.id)
+            record.reservation = replace(record.reservation, pending=pending)
+            for lease in record.reservation.leases:
+                self.touch(lease.node)
 
     # -- reservations ---------------------------------------------------------------------------------------------
 
-    def reserve(
-        self, record: Record, leases: tuple[Lease, ...], pool: PoolName, victims: tuple[WorkloadId, ...]
-    ) -> None:
-        """Keep these GPUs for it, those of its victims as they are released."""
+    def reserve(self, record: Record, reservation: Reservation) -> None:
+        """Keep these GPUs for it, those of its victims as they are released. Its ``order`` is given here."""
         self.reservations += 1
-        record.reservation = Reservation(leases, pool, victims, victims, self.reservations)
+        record.reservation = replace(reservation, order=self.reservations)
         self.reserved[record.id] = record
-        for lease in leases:
+        for lease in reservation.leases:
             self.nodes[lease.node].claims[record.id] = lease.gpus
             self.touch(lease.node)
 
@@ -225,6 +239,30 @@ class Facts:
             self.debugging[record.id] = record
         else:
             self.debugging.pop(record.id, None)
+
+    # -- landings -------------------------------------------------------------------------------------------------
+
+    def land(self, record: Record, landing: Landing) -> None:
+        """From its time on these GPUs are its own. Its ``order`` is given here, or is that of the one it replaces."""
+        if record.landing is None:
+            self.landings += 1
+            self.landed[landing.pool, record.spec.allocation] = record
+        order = record.landing.order if record.landing is not None else self.landings
+        record.landing = replace(landing, order=order)
+        for lease in landing.leases:
+            self.nodes[lease.node].landings[record.id] = lease.gpus
+            self.touch(lease.node)
+
+    def drop_landing(self, record: Record) -> None:
+        """It has no landing any longer."""
+        landing = record.landing
+        if landing is None:
+            return
+        record.landing = None
+        del self.landed[landing.pool, record.spec.allocation]
+        for lease in landing.leases:
+            del self.nodes[lease.node].landings[record.id]
+            self.touch(lease.node)
 
     def claim(self, node: NodeRecord, owner: WorkloadId) -> int:
         """GPUs of a reserved lease that are free already."""
@@ -278,11 +316,13 @@ class Facts:
         free_of_charge = sum(held for holder, held in node.holders.items() if not self.records[holder].spec.allocated)
         claimed = sum(self.claim(node, owner) for owner in node.claims) if node.claims else 0
         free = gpus - used - claimed
-        node.room = free if node.open else 0
+        node.free = free if node.open else 0
         if node.node.cpus is not None or node.node.memory is not None:
             node.cpus_left, node.memory_left = rest(node, self.records)
-        away = gpus if node.lost else 0
-        uses = (free_of_charge, claimed, node.room, free - node.room, gpus, used - free_of_charge, away)
+        node.bounds = bounds_of(self, node) if node.landings or node.closes_at is not None else ()
+        node.room = min(node.free, *(bound.left for bound in node.bounds)) if node.bounds else node.free
+        held, away = claimed + node.free - node.room, gpus if node.lost else 0
+        uses = (free_of_charge, held, node.room, free - node.free, gpus, used - free_of_charge, away)
         for pool, part, sign in ((node.counted_in, node.uses, -1), (node.node.pool, uses, +1)):
             if pool is not None:
                 rates = self.ledger(pool).rates
@@ -346,9 +386,10 @@ class Facts:
         twin.tree, twin.now = self.tree, self.now
         twin.reservations, twin.protected_preemptions = self.reservations, self.protected_preemptions
         twin.demand = self.demand.copy()
+        twin.landings = self.landings
         twin.ledgers = {pool: ledger.copy() for pool, ledger in self.ledgers.items()}
         twin.nodes = {
-            name: replace(node, holders=dict(node.holders), claims=dict(node.claims))
+            name: replace(node, holders=dict(node.holders), claims=dict(node.claims), landings=dict(node.landings))
             for name, node in self.nodes.items()
         }
         for record in self.records.values():
@@ -372,6 +413,10 @@ class Facts:
 
     def list_nodes(self) -> None:
         """List the nodes by pool and by room, once all of them and all workloads are here."""
+        owners = [(record.landing.order, record) for record in self.records.values() if record.landing is not None]
+        for _, record in sorted(owners, key=lambda pair: pair[0]):
+            if record.landing is not None:
+                self.landed[record.landing.pool, record.spec.allocation] = record
         self._capacities = {}
         self.by_pool = {}
         for name, node in self.nodes.items():

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from gpufair.core import amount, demand
 from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import LEAVING, STAYING, Facts
+from gpufair.core.horizon import FOREVER, bounds_of
 from gpufair.core.model import HOLDING, Phase, Shape
 from gpufair.core.placement import place
 from gpufair.core.possible import could_hold_now
 from gpufair.core.queue import queue
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running
-from gpufair.core.units import AllocationPath, PoolName
+from gpufair.core.units import AllocationPath, Instant, PoolName
 
 
 def validate(facts: Facts) -> None:
@@ -26,6 +27,7 @@ def validate(facts: Facts) -> None:
         *_nodes(facts),
         *_workloads(facts),
         *_reservations(facts),
+        *_landings(facts),
         *_ledger(facts),
         *_demand(facts),
         *_indexes(facts),
@@ -40,7 +42,11 @@ def _nodes(facts: Facts) -> Iterator[str]:
         claimed = sum(facts.claim(node, owner) for owner in node.claims)
         if used + claimed > node.node.gpus:
             yield f"{name}: {used} held and {claimed} kept of {node.node.gpus} GPUs (P2)"
-        if node.room != (node.node.gpus - used - claimed if node.open else 0):
+        if node.free != (node.node.gpus - used - claimed if node.open else 0):
+            yield f"{name}: its {node.free} free GPUs are out of date"
+        if node.bounds != bounds_of(facts, node):
+            yield f"{name}: what its horizons leave is out of date: {node.bounds}"
+        if node.room != min([node.free, *(bound.left for bound in node.bounds)]):
             yield f"{name}: its room {node.room} is out of date"
         cpus, memory = amount.held(node, facts.records)
         if not amount.whole(node.node) >= amount.Amount(used + claimed, cpus, memory):
@@ -105,6 +111,32 @@ def _reservations(facts: Facts) -> Iterator[str]:
         for victim in reservation.pending:
             if facts.records[victim].beneficiary != record.id or facts.records[victim].held is None:
                 yield f"{record.id}: waits for {victim}, which has left or leaves for somebody else (P6)"
+
+
+def _landings(facts: Facts) -> Iterator[str]:
+    listed = {record.id: key for key, record in facts.landed.items()}
+    for record in facts.records.values():
+        landing = record.landing
+        if (landing is not None) != (record.id in listed):
+            yield f"{record.id}: its landing is listed wrongly"
+        if landing is None:
+            continue
+        if record.phase is not Phase.QUEUED or listed.get(record.id) != (landing.pool, record.spec.allocation):
+            yield f"{record.id}: {record.phase} with a landing of {listed.get(record.id)}"
+        if not landing.granted_at <= landing.at <= landing.start_by:
+            yield f"{record.id}: granted at {landing.granted_at} for {landing.at}, by {landing.start_by}"
+        shape = record.spec.shape
+        if len(landing.leases) != shape.nodes or any(lease.gpus != shape.gpus_per_node for lease in landing.leases):
+            yield f"{record.id}: would land on {landing.leases} with {shape} (P3)"
+        for lease in landing.leases:
+            node = facts.nodes[lease.node]
+            if node.landings.get(record.id) != lease.gpus:
+                yield f"{record.id}: {lease.node} does not know of its landing"
+            if any(bound.slack < 0 for bound in node.bounds if bound.owner == record.id):
+                yield f"{record.id}: {lease.node} will not have room for it at {landing.at} (P25)"
+    orders = [record.landing.order for record in facts.landed.values() if record.landing is not None]
+    if orders != sorted(orders):
+        yield f"landings are listed in the order {orders}"
 
 
 def _ledger(facts: Facts) -> Iterator[str]:
@@ -183,6 +215,8 @@ def _indexes(facts: Facts) -> Iterator[str]:
             yield f"pool {pool}: those who run are listed wrongly"
         rooms = facts.rooms.get(pool) or Rooms()
         nodes = facts.by_pool.get(pool, [])
-        for gpus in {node.room for node in nodes if node.room > 0}:
-            if rooms.place(Shape(gpus)) != place(nodes, Shape(gpus)):
-                yield f"pool {pool}: its nodes with {gpus} free GPUs are listed wrongly"
+        ends = {Instant(bound.at + late) for node in nodes for bound in node.bounds for late in (0, 1)}
+        for gpus in sorted({node.free for node in nodes if node.free > 0}):
+            for until in (FOREVER, *sorted(ends)):
+                if rooms.place(Shape(gpus), until=until) != place(nodes, Shape(gpus), until=until):
+                    yield f"pool {pool}: its nodes with {gpus} free GPUs are listed wrongly"

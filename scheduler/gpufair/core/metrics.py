@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def shares_of(facts: Facts, pool: PoolName, asks: AllocationPath | None = None, gpus: int = 0) -> Shares:
-    """The metrics of a pool as of now. Reservations count as committed: they will start.
+    """The metrics of a pool as of now. Who has a reservation, or lands, counts as committed: he will start.
 
     Args:
         facts: What is so.
@@ -28,11 +28,12 @@ def shares_of(facts: Facts, pool: PoolName, asks: AllocationPath | None = None, 
     window = policy.window
     reserved: dict[AllocationPath, int] = {}
     reserved_by: dict[tuple[AllocationPath, str], int] = {}
-    for record in facts.reserved.values():
-        if record.reservation is not None and record.reservation.pool == pool:
-            leaf, user = record.spec.allocation, record.spec.user
-            reserved[leaf] = reserved.get(leaf, 0) + record.commitment
-            reserved_by[leaf, user] = reserved_by.get((leaf, user), 0) + record.commitment
+    soon = [one for one in facts.reserved.values() if one.reservation is not None and one.reservation.pool == pool]
+    soon += [one for (where, _), one in facts.landed.items() if where == pool and one.lands(now)]
+    for record in soon:
+        leaf, user = record.spec.allocation, record.spec.user
+        reserved[leaf] = reserved.get(leaf, 0) + record.commitment
+        reserved_by[leaf, user] = reserved_by.get((leaf, user), 0) + record.commitment
 
     def committed(leaf: AllocationPath) -> int:
         return running.promised_to(leaf, now) + reserved.get(leaf, 0)

@@ -197,6 +197,8 @@ class Policy:
     grace_session: Millis = Millis(120 * SECOND)
     grace_batch: Millis = Millis(20 * SECOND)
     blocks: tuple[str, ...] = ("nvlink", "rack")  # labels of which a gang's nodes should have one value, the best first
+    landings: bool = True  # blocked gangs own a time and a place
+    landing_share: float = 0.5  # of a pool's GPUs, that all landings together may hold
     commitment: bool = True  # count K in the metric
     # The debug right: for workloads of at most so much protection and so many GPUs (0: off); the GPUs that run under it
     # stay within min(most * C, max(debug_gpus, share * C)) of a pool, those of a leaf within debug_gpus.
@@ -231,6 +233,7 @@ class PreemptReason(StrEnum):
     PRIORITY = "priority"
     TAKE_LIMIT = "take-limit"  # its leaf holds more than the take limit and another one is hungry
     DEBUG = "debug"  # the debug right, where rank alone would not do
+    LANDING = "landing"  # it was ready for a landing whose time has come
     PARK = "park"  # its owner asked
     DRAIN = "drain"
     SHUTDOWN = "shutdown"  # the embedded service parks everything before it ends

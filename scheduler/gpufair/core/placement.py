@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from gpufair.core.amount import Amount, Freed, asked, left
+from gpufair.core.horizon import FOREVER, room_with
 from gpufair.core.model import Lease, Node, Shape
 from gpufair.core.record import NodeRecord
-from gpufair.core.units import NodeName
+from gpufair.core.units import Instant, NodeName
 
 T = TypeVar("T")
 Block = tuple[str, str]  # the value of the label that is demanded, and of the one that is preferred
@@ -36,19 +37,28 @@ def accepts(shape: Shape, node: Node) -> bool:
 
 
 def place(
-    nodes: Iterable[NodeRecord], shape: Shape, blocks: tuple[str, ...] = (), extra: Freed | None = None
+    nodes: Iterable[NodeRecord],
+    shape: Shape,
+    blocks: tuple[str, ...] = (),
+    extra: Freed | None = None,
+    until: Instant = FOREVER,
 ) -> tuple[Lease, ...] | None:
     """The tightest nodes that have room for the whole shape; None if there are not enough.
+
+    Nodes without horizons come first: a guest must leave in time, whether somebody else needs its GPUs or not.
 
     Args:
         nodes: The nodes of one pool.
         shape: What is asked for.
         blocks: Labels of which a gang's nodes should have one value, the best first.
-        extra: What counts as room beside the nodes' own.
+        extra: What counts as free beside what is free on the nodes.
+        until: When the protection of whoever starts would end.
     """
-    found = [(node.room + _more(extra, node), node) for node in nodes if _has_room(node, shape, extra)]
+    found = [
+        (room_with(node, _more(extra, node), until), node) for node in nodes if _has_room(node, shape, extra, until)
+    ]
     if shape.gpus_per_node:
-        found.sort(key=lambda one: (one[0], one[1].node.name))
+        found.sort(key=lambda one: (bool(one[1].bounds), one[0], one[1].node.name))
     else:
         # Nodes with the fewest GPUs first, so that CPU work keeps off GPU nodes where it can, then the least crowded.
         found.sort(key=lambda one: (bool(one[1].node.gpus), len(one[1].holders), one[1].node.name))
@@ -81,9 +91,15 @@ def group(items: Iterable[T], shape: Shape, label: str, node: Callable[[T], Node
     return blocks
 
 
-def holds(nodes: Iterable[NodeRecord], shape: Shape, extra: Freed | None = None) -> bool:
-    """Whether ``place`` would find room for the whole shape."""
-    return enough((node.node for node in nodes if _has_room(node, shape, extra)), shape)
+def holds(
+    nodes: Iterable[NodeRecord],
+    shape: Shape,
+    extra: Freed | None = None,
+    until: Instant = FOREVER,
+    lifted: bool = False,
+) -> bool:
+    """Whether ``place`` would find room for the whole shape. For ``lifted`` see ``Rooms.fits``."""
+    return enough((node.node for node in nodes if _has_room(node, shape, extra, until, lifted)), shape)
 
 
 def enough(nodes: Iterable[Node], shape: Shape) -> bool:
@@ -103,9 +119,11 @@ def suits(nodes: Mapping[NodeName, NodeRecord], leases: Iterable[Lease], shape: 
     return all(admits(node, shape) for node in chosen) and enough((node.node for node in chosen), shape)
 
 
-def _has_room(node: NodeRecord, shape: Shape, extra: Freed | None) -> bool:
+def _has_room(
+    node: NodeRecord, shape: Shape, extra: Freed | None, until: Instant = FOREVER, lifted: bool = False
+) -> bool:
     wanted = shape.gpus_per_node
-    if (wanted and node.room + _more(extra, node) < wanted) or not admits(node, shape):
+    if (wanted and room_with(node, _more(extra, node), until, lifted) < wanted) or not admits(node, shape):
         return False
     return not shape.counted or _rest_fits(node, shape, extra)
 

@@ -12,16 +12,46 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from gpufair.core.amount import Amount, asked, left
 from gpufair.core.facts import Facts
+from gpufair.core.horizon import FOREVER, site
 from gpufair.core.model import Lease, Shape
 from gpufair.core.placement import admits, group, suits
 from gpufair.core.preemption import Candidate, cost_of
 from gpufair.core.record import NodeRecord, Record
-from gpufair.core.units import NodeName, PoolName, WorkloadId
+from gpufair.core.units import Instant, NodeName, PoolName, WorkloadId
 
 # A plan for a gang is made once for each of so many other gangs: more would only make large plans slow.
 MOST_BEGINNINGS: Final = 4
 
-Q = TypeVar("Q", int, Amount)
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What a node with horizons has: GPUs that are free, those with which one may outstay the horizons, and the rest."""
+
+    free: int
+    cap: int
+    cpus: int
+    memory: int
+
+    def __add__(self, other: Space) -> Space:
+        return Space(
+            self.free + other.free, self.cap + other.cap, self.cpus + other.cpus, self.memory + other.memory
+        )
+
+    def __sub__(self, other: Space) -> Space:
+        return Space(
+            self.free - other.free, self.cap - other.cap, self.cpus - other.cpus, self.memory - other.memory
+        )
+
+    def __ge__(self, other: Space) -> bool:
+        return (
+            self.free >= other.free
+            and self.cap >= other.cap
+            and self.cpus >= other.cpus
+            and self.memory >= other.memory
+        )
+
+
+Q = TypeVar("Q", int, Amount, Space)
 
 
 class SetCost(NamedTuple):
@@ -46,19 +76,40 @@ class Plan:
     victims: tuple[Candidate, ...]
 
 
-def plan(facts: Facts, found: list[Candidate], record: Record, pool: PoolName) -> Plan | None:
+def plan(
+    facts: Facts, found: list[Candidate], record: Record, pool: PoolName, until: Instant = FOREVER
+) -> Plan | None:
     """The cheapest way to make room for the whole shape in ``pool`` with some of ``found``; None if there is none.
 
-    A gang that can have one block at the same level of victims has it, though others elsewhere would lose less.
+    Args:
+        facts: What is so.
+        found: Whom ``record`` may preempt.
+        record: Who is to start.
+        pool: Where.
+        until: When its protection will have ended: what horizons leave it depends on that.
     """
     shape = record.spec.shape
     nodes = [node for node in facts.by_pool.get(pool, ()) if admits(node, shape)]
+    if any(node.bounds for node in nodes):
+        return cheapest(nodes, shape, found, facts.policy.blocks, with_horizons(nodes, until))
+    if shape.counted:
+        return cheapest(nodes, shape, found, facts.policy.blocks, ALL_THREE)
+    return cheapest(nodes, shape, found, facts.policy.blocks, GPUS)
+
+
+def cheapest(
+    nodes: list[NodeRecord], shape: Shape, found: list[Candidate], blocks: tuple[str, ...], measure: Measure[Q]
+) -> Plan | None:
+    """The cheapest plan on some of these nodes.
+
+    A gang that can have one block at the same level of victims has it, though others elsewhere would lose less.
+    """
     best: tuple[tuple[int, ...], Plan] | None = None
-    for rank, label in enumerate((*facts.policy.blocks, "") if shape.nodes > 1 else ("",)):
+    for rank, label in enumerate((*blocks, "") if shape.nodes > 1 else ("",)):
         for block in group(nodes, shape, label, lambda node: node.node).values():
             if len(block) < shape.nodes:
                 continue
-            one = _plan_on({node.node.name: node for node in block}, shape, found)
+            one = _plan_on({node.node.name: node for node in block}, shape, found, measure)
             if one is not None:
                 level, *cost = _plan_cost(one)
                 if best is None or (level, rank, *cost) < best[0]:
@@ -66,18 +117,17 @@ def plan(facts: Facts, found: list[Candidate], record: Record, pool: PoolName) -
     return best[1] if best is not None else None
 
 
-def _plan_on(nodes: Mapping[NodeName, NodeRecord], shape: Shape, found: list[Candidate]) -> Plan | None:
+def _plan_on(
+    nodes: Mapping[NodeName, NodeRecord], shape: Shape, found: list[Candidate], measure: Measure[Q]
+) -> Plan | None:
     """The cheapest plan on some nodes, wherever among them."""
     here = [one for one in found if any(name in nodes for name in one.gpus)]
     # Node by node a gang looks as dear as all of it, so each of the cheapest is also tried as the beginning.
-    gangs = [one for one in here if sum(1 for name in one.gpus if name in nodes) > 1] if shape.nodes > 1 else []
+    gangs: list[Candidate] = []
+    if shape.nodes > 1:
+        gangs = [one for one in here if sum(1 for name in one.gpus if name in nodes) > 1]
     beginnings: list[tuple[Candidate, ...]] = [(), *((gang,) for gang in gangs[:MOST_BEGINNINGS])]
-    plans = (
-        _plan_from(beginning, nodes, shape, here, ALL_THREE)
-        if shape.counted
-        else _plan_from(beginning, nodes, shape, here, GPUS)
-        for beginning in beginnings
-    )
+    plans = (_plan_from(beginning, nodes, shape, here, measure) for beginning in beginnings)
     return min((one for one in plans if one is not None), key=_plan_cost, default=None)
 
 
@@ -100,6 +150,31 @@ ALL_THREE: Final[Measure[Amount]] = Measure(
     asked=asked,
     freed=lambda candidate, _: asked(candidate.record.spec.shape),
 )
+
+
+def with_horizons(nodes: Iterable[NodeRecord], until: Instant, owner: WorkloadId | None = None) -> Measure[Space]:
+    """The measure of somebody whose protection will have ended at ``until``, and whose own landing hinders nobody.
+
+    Args:
+        nodes: All that will be looked at.
+        until: When its protection will have ended.
+        owner: Whose landing does not count.
+    """
+    sites = {node.node.name: site(node, until, owner) for node in nodes}
+
+    def room(node: NodeRecord) -> Space:
+        here = sites[node.node.name]
+        return Space(here.free, here.cap, node.cpus_left, node.memory_left)
+
+    def asked_of(shape: Shape) -> Space:
+        return Space(shape.gpus_per_node, shape.gpus_per_node, shape.cpus_per_node, shape.memory_per_node)
+
+    def freed(candidate: Candidate, name: NodeName) -> Space:
+        gpus, shape = candidate.gpus[name], candidate.record.spec.shape
+        given = gpus if candidate.record.id in sites[name].fixed else 0
+        return Space(gpus, given, shape.cpus_per_node, shape.memory_per_node)
+
+    return Measure(room, asked_of, freed)
 
 
 def _plan_from(
@@ -130,15 +205,16 @@ def _plan_cost(one: Plan) -> tuple[int, int, int, int]:
     )
 
 
-def validate(facts: Facts, found: Plan, record: Record) -> None:
+def validate(facts: Facts, found: Plan, record: Record, until: Instant = FOREVER) -> None:
     """Try a plan on a copy of the rooms: with the victims gone the beneficiary must fit where it is to start."""
     shape = record.spec.shape
-    room = {lease.node: left(facts.nodes[lease.node]) for lease in found.leases}
+    measure = with_horizons([facts.nodes[lease.node] for lease in found.leases], until)
+    room = {lease.node: measure.room(facts.nodes[lease.node]) for lease in found.leases}
     for victim in found.victims:
         for name in victim.gpus:
             if name in room:
-                room[name] += asked(victim.record.spec.shape)
-    fits = suits(facts.nodes, found.leases, shape) and all(has >= asked(shape) for has in room.values())
+                room[name] += measure.freed(victim, name)
+    fits = suits(facts.nodes, found.leases, shape) and all(has >= measure.asked(shape) for has in room.values())
     assert fits, f"{record.id} would not fit after the eviction that was planned for it"
     assert found.victims, f"{record.id} fits without any eviction"
 

@@ -21,6 +21,35 @@ class Reservation:
     victims: tuple[WorkloadId, ...]
     pending: tuple[WorkloadId, ...]
     order: int  # of reservation; the first comes first
+    # When the protection of its owner will have ended if it starts in time. It counts for horizons; None: never.
+    ends: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Nodes and a time at which a blocked workload will start. ``staying`` are those there who need not leave for it."""
+
+    leases: tuple[Lease, ...]
+    pool: PoolName
+    at: Instant  # T: until then others are there as guests, or take what it does not need
+    granted_at: Instant
+    start_by: Instant  # binding: T and the graces of those who leave
+    grace: Millis  # the longest that anybody may take to leave for it
+    staying: tuple[tuple[WorkloadId, int], ...]  # with their incarnations
+    order: int  # of grants
+    why: str  # how ``start_by`` came about
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a horizon of a node leaves to those who stay beyond it. See ``gpufair.core.horizon``."""
+
+    at: Instant
+    slack: int  # GPUs
+    left: int  # the same, less what is kept for it already once its time has come
+    owner: WorkloadId | None  # of the landing; None: maintenance
+    gpus: int  # that the owner needs here
+    fixed: frozenset[WorkloadId]  # who are there and need not leave for it
 
 
 @dataclass(slots=True)
@@ -48,6 +77,7 @@ class Record:
     beneficiary: WorkloadId | None = None  # kept until the next start, so that its owner can be told
     reservation: Reservation | None = None
     debug: bool = False  # it starts, or runs, under the debug right
+    landing: Landing | None = None
     reason: str = ""
     outcome: Outcome | None = None
     ended_at: Instant | None = None
@@ -92,6 +122,10 @@ class Record:
     def commitment(self) -> GpuMillis:
         """GPU time that its next start promises it."""
         return GpuMillis(self.gpus * self.min_runtime)
+
+    def lands(self, now: Instant) -> bool:
+        """Whether the time of its landing has come, and nothing else is kept for it."""
+        return self.landing is not None and self.landing.at <= now and self.reservation is None
 
     def charged(self, now: Instant) -> GpuMillis:
         """Charged over its whole life, until ``now``."""
@@ -154,14 +188,18 @@ def view(record: Record, now: Instant) -> Workload:
 
 @dataclass(slots=True)
 class NodeRecord:
-    """A node inside the state. ``room`` is what a pass may grant now; it is kept by ``Facts.touch``."""
+    """A node inside the state. ``free``, ``room`` and ``bounds`` follow from the rest; ``Facts.touch`` keeps them."""
 
     node: Node
     cordoned: bool = False
     lost: bool = False
     holders: dict[WorkloadId, int] = field(default_factory=dict)
     claims: dict[WorkloadId, int] = field(default_factory=dict)  # reserved leases, by their owner
-    room: int = 0
+    landings: dict[WorkloadId, int] = field(default_factory=dict)  # GPUs needed from a landing's time on, by its owner
+    closes_at: Instant | None = None  # a maintenance is planned for then
+    bounds: tuple[Bound, ...] = ()  # what these horizons leave, the earliest first
+    free: int = 0  # GPUs that nobody holds and that are kept for nobody, were it only for a while
+    room: int = 0  # of these, what somebody could have who stays for ever
     cpus_left: int = UNCOUNTED  # beside the room; kept by ``Facts.touch`` too
     memory_left: int = UNCOUNTED
     uses: tuple[int, ...] = ()  # its part of the pool's rates, as last counted

@@ -50,20 +50,22 @@ def _by_rank(facts: Facts, here: Chances, record: Record) -> Plan | None:
     if here.is_harmless(record):
         return None
     right = rights(facts, here.shares, here.running, record)
-    freed = sum_up(*right.groups())
-    if not here.rooms.fits(record.spec.shape, freed):
+    freed, ends = sum_up(*right.groups()), here.ends(record)
+    fits = here.rooms.fits(record.spec.shape, freed, ends, lifted=True)
+    found = plan(facts, candidates(facts, here.shares, right), record, here.pool, ends) if fits else None
+    if found is None:
+        # Where there are horizons, the quick look may say too much.
+        assert not fits or here.rooms.bounded, f"{record.id} would fit if all left whom it may preempt, yet cannot"
         here.found_harmless(record, nobody=not freed)
-        return None
-    found = plan(facts, candidates(facts, here.shares, right), record, here.pool)
-    assert found is not None, f"{record.id} would fit if all left whom it may preempt, yet there is no plan"
     return found
 
 
 def _at_home(facts: Facts, here: Chances, record: Record) -> Plan | None:
     right = replace(rights(facts, here.shares, here.running, record), outranked=())
-    if not here.rooms.fits(record.spec.shape, sum_up(*right.groups())):
+    ends = here.ends(record)
+    if not here.rooms.fits(record.spec.shape, sum_up(*right.groups()), ends, lifted=True):
         return None
-    return plan(facts, candidates(facts, here.shares, right), record, here.pool)
+    return plan(facts, candidates(facts, here.shares, right), record, here.pool, ends)
 
 
 def _beyond(here: Chances, record: Record, right: Rights) -> Iterator[Record]:
@@ -75,8 +77,8 @@ def _beyond(here: Chances, record: Record, right: Rights) -> Iterator[Record]:
 
 def _by_take_limit(facts: Facts, here: Chances, record: Record) -> Plan | None:
     right = rights(facts, here.shares, here.running, record)
-    beyond = {victim.id: victim for victim in _beyond(here, record, right)}
-    if not beyond or not here.rooms.fits(record.spec.shape, sum_up(*right.groups(), beyond)):
+    beyond, ends = {victim.id: victim for victim in _beyond(here, record, right)}, here.ends(record)
+    if not beyond or not here.rooms.fits(record.spec.shape, sum_up(*right.groups(), beyond), ends, lifted=True):
         return None
     leaves = {victim.spec.allocation: None for victim in beyond.values()}
     levels = bands((here.shares.metric(leaf), leaf) for leaf in (*right.outranked, *leaves))
@@ -89,16 +91,18 @@ def _by_take_limit(facts: Facts, here: Chances, record: Record) -> Plan | None:
     taken = [
         candidate(facts, victim, PreemptReason.TAKE_LIMIT, levels[victim.spec.allocation]) for victim in beyond.values()
     ]
-    first = plan(facts, sorted([*found, *taken], key=cost_of), record, here.pool)
-    assert first is not None, f"{record.id} would fit if all left that is beyond a limit, yet there is no plan"
+    first = plan(facts, sorted([*found, *taken], key=cost_of), record, here.pool, ends)
+    if first is None:
+        assert here.rooms.bounded, f"{record.id} would fit if all left that is beyond a limit, yet there is no plan"
+        return None
     if within(here.take.excess(record.spec.allocation), first.victims) == list(first.victims):
         return first
     # The cheapest place would take a leaf below its limit. Then only so much of it counts as stays beyond.
     taken = within(here.take.excess(record.spec.allocation), sorted(taken, key=cost_of))
     freed = sum_up(*right.groups(), {one.record.id: one.record for one in taken})
-    if not here.rooms.fits(record.spec.shape, freed):
+    if not here.rooms.fits(record.spec.shape, freed, ends, lifted=True):
         return None
-    return plan(facts, sorted([*found, *taken], key=cost_of), record, here.pool)
+    return plan(facts, sorted([*found, *taken], key=cost_of), record, here.pool, ends)
 
 
 def within(excess: Mapping[AllocationPath, int], victims: Iterable[Candidate]) -> list[Candidate]:
@@ -122,10 +126,10 @@ def has_debug_right(facts: Facts, here: Chances, record: Record) -> bool:
 
 
 def _by_debug_right(facts: Facts, here: Chances, record: Record) -> Plan | None:
-    if not has_debug_right(facts, here, record) or not here.fits_debug(record.spec.shape):
+    if not has_debug_right(facts, here, record) or not here.fits_debug(record.spec.shape, here.ends(record)):
         return None
-    found = plan(facts, _debug_candidates(facts, here.shares, here, record), record, here.pool)
-    assert found is not None, f"{record.id} would fit if all small work left, yet there is no plan"
+    found = plan(facts, _debug_candidates(facts, here.shares, here, record), record, here.pool, here.ends(record))
+    assert found is not None or here.rooms.bounded, f"{record.id} would fit if all small work left, yet cannot"
     return found
 
 

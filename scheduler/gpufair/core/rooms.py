@@ -1,17 +1,22 @@
-"""Nodes of a pool by the GPUs that are free on them, so that the tightest fit is found without looking at every node."""
+"""Nodes of a pool by the GPUs that are free on them, so that the tightest fit is found without looking at every node.
+
+Nodes with horizons are kept apart: their room depends on how long one wants to stay.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from gpufair.core import placement
 from gpufair.core.amount import Freed
+from gpufair.core.horizon import FOREVER, room_for, room_with
 from gpufair.core.model import Lease, Shape
+from gpufair.core.placement import admits
 from gpufair.core.record import NodeRecord
-from gpufair.core.units import NodeName
+from gpufair.core.units import Instant, NodeName
 
 _ANY: Final = ""
 
@@ -19,17 +24,36 @@ _ANY: Final = ""
 class Rooms:
     """The nodes of a pool, those with room by GPU type and room. ``Facts.touch`` keeps it."""
 
-    __slots__ = ("_by_type", "_listed", "_nodes")
+    __slots__ = ("_bounded", "_by_type", "_listed", "_nodes", "_open")
 
     def __init__(self) -> None:
         self._nodes: dict[NodeName, NodeRecord] = {}
         self._by_type: dict[str, dict[int, list[NodeName]]] = {}
         self._listed: dict[NodeName, tuple[str, int]] = {}
+        self._bounded: set[NodeName] = set()  # nodes with horizons
+        self._open: dict[NodeName, NodeRecord] = {}  # those of them on which something is free
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the room of some node depends on how long one wants to stay."""
+        return bool(self._bounded)
 
     def put(self, node: NodeRecord) -> None:
-        """A node is in this pool; its type or room may have changed."""
-        name, now = node.node.name, (node.node.gpu_type, node.room)
+        """A node is in this pool; its type, room or horizons may have changed."""
+        name = node.node.name
         self._nodes[name] = node
+        if node.bounds:
+            self._bounded.add(name)
+            self._unlist(name)
+            if node.free > 0:
+                self._open[name] = node
+            else:
+                self._open.pop(name, None)
+            return
+        if name in self._bounded:
+            self._bounded.discard(name)
+            self._open.pop(name, None)
+        now = (node.node.gpu_type, node.room)
         if self._listed.get(name) == now:
             return
         self._unlist(name)
@@ -41,32 +65,63 @@ class Rooms:
     def drop(self, name: NodeName) -> None:
         """A node is in this pool no longer."""
         del self._nodes[name]
+        self._bounded.discard(name)
+        self._open.pop(name, None)
         self._unlist(name)
 
-    def fits(self, shape: Shape, freed: Freed | None = None) -> bool:
-        """Whether there would be room for the whole shape with what is ``freed`` beside what is free."""
+    def fits(
+        self,
+        shape: Shape,
+        freed: Freed | None = None,
+        until: Instant = FOREVER,
+        lifted: bool = False,
+    ) -> bool:
+        """Whether there would be room for the whole shape with what is ``freed`` beside what is free.
+
+        Args:
+            shape: What is asked for.
+            freed: What there would be beside it.
+            until: When the protection of whoever starts would end.
+            lifted: ``freed`` are those of workloads that run now. Some may be there beyond horizons, so their leaving
+                gives to those who would be, too; who they are is not looked at, so this may say too much, never too
+                little.
+        """
         wanted, missing, kind = shape.gpus_per_node, shape.nodes, shape.gpu_type
         for room, names in self._by_type.get(kind, {}).items():
             if room >= wanted:
                 missing -= len(names)
+        for node in self._open.values() if missing > 0 else ():
+            if node.free >= wanted and admits(node, shape) and room_for(node, until) >= wanted:
+                missing -= 1
         for name, gpus in freed.gpus.items() if freed is not None and missing > 0 else ():
-            node = self._nodes.get(name)
+            one = self._nodes.get(name)
             # Written out, for it is asked thousands of times a second: whether the node is open and of the type.
-            if node is not None and node.room < wanted <= node.room + gpus and not (node.cordoned or node.lost):
-                missing -= not kind or node.node.gpu_type == kind
+            if one is None or one.free + gpus < wanted or one.cordoned or one.lost:
+                continue
+            if kind and one.node.gpu_type != kind:
+                continue
+            if not one.bounds:
+                missing -= one.room < wanted
+            elif room_for(one, until) < wanted:
+                missing -= room_with(one, gpus, until, lifted) >= wanted
         if missing > 0 or not shape.demanding:
             return missing <= 0
         # The GPUs would do; whether they are where the shape wants them, only the nodes themselves tell.
-        return placement.holds(self._nodes.values(), shape, freed)
+        return placement.holds(self._nodes.values(), shape, freed, until, lifted)
 
-    def place(self, shape: Shape, blocks: tuple[str, ...] = ()) -> tuple[Lease, ...] | None:
+    def place(
+        self, shape: Shape, blocks: tuple[str, ...] = (), until: Instant = FOREVER
+    ) -> tuple[Lease, ...] | None:
         """What ``placement.place`` finds on these nodes for a shape with GPUs."""
         if shape.demanding:
-            return placement.place(self._nodes.values(), shape, blocks) if self.fits(shape) else None
+            fits = self.fits(shape, until=until)
+            return placement.place(self._nodes.values(), shape, blocks, until=until) if fits else None
         if shape.nodes > 1 and blocks:
             found = [(self._nodes[name].room, self._nodes[name]) for name in self._tightest(shape)]
+            found += ((room, self._nodes[name]) for room, name in self._tightest_bounded(shape, until))
             return placement.choose(found, shape, blocks)
-        names = tuple(islice(self._tightest(shape), shape.nodes))
+        bounded = (name for _, name in self._tightest_bounded(shape, until))
+        names = tuple(islice(chain(self._tightest(shape), bounded), shape.nodes))
         if len(names) < shape.nodes:
             return None
         return tuple(Lease(name, shape.gpus_per_node) for name in sorted(names))
@@ -76,6 +131,13 @@ class Rooms:
         for room in sorted(rooms):
             if room >= shape.gpus_per_node:
                 yield from rooms[room]
+
+    def _tightest_bounded(self, shape: Shape, until: Instant) -> Iterator[tuple[int, NodeName]]:
+        yield from sorted(
+            (room, name)
+            for name, node in self._open.items()
+            if admits(node, shape) and (room := room_for(node, until)) >= shape.gpus_per_node
+        )
 
     def _unlist(self, name: NodeName) -> None:
         listed = self._listed.pop(name, None)

@@ -51,6 +51,7 @@ def snapshot(state: State) -> Plain:
         "ledgers": {pool: write_ledger(ledger) for pool, ledger in facts.ledgers.items()},
         "wishes": write_demand(facts.demand),
         "reservations": facts.reservations,
+        "landings": facts.landings,
         "protected_preemptions": facts.protected_preemptions,
     }
 
@@ -90,11 +91,15 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
     for record in sorted(facts.reserved.values(), key=lambda one: one.reservation.order if one.reservation else 0):
         for lease in record.reservation.leases if record.reservation is not None else ():
             facts.nodes[lease.node].claims[record.id] = lease.gpus
+    for record in facts.records.values():
+        for lease in record.landing.leases if record.landing is not None else ():
+            facts.nodes[lease.node].landings[record.id] = lease.gpus
     for pool, each in plain["ledgers"].items():
         facts.ledgers[PoolName(pool)] = read_ledger(each, facts.now)
     facts.list_nodes()
     count_switching(facts)
     facts.reservations = int(plain["reservations"])
+    facts.landings = int(plain.get("landings", 0))  # there were none in older ones
     facts.protected_preemptions = int(plain["protected_preemptions"])
     open_researchers(facts, {PoolName(pool) for pool, each in plain["ledgers"].items() if "researchers" not in each})
     if "wishes" not in plain:

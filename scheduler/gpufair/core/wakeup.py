@@ -28,6 +28,7 @@ def next_wakeup(facts: Facts) -> Instant | None:
             grid = min(policy.grid, policy.grid_checkpoint) if _saves(facts, pool) else policy.grid
             moments.append((facts.now // grid + 1) * grid)
     moments += _ends_of_drained(facts)
+    moments += _landings(facts)
     for record in facts.leaving.values():
         # A stop has no further deadline, but once it is late nobody counts on its GPUs any more. Those with a
         # reservation need no grid, but they wait for victims to leave.
@@ -35,6 +36,12 @@ def next_wakeup(facts: Facts) -> Instant | None:
         if due and record.deadline is not None and record.deadline > facts.now:
             moments.append(record.deadline)
     return Instant(min(moments)) if moments else None
+
+
+def _landings(facts: Facts) -> Iterator[Instant]:
+    for record in facts.landed.values():
+        if record.landing is not None and record.landing.at > facts.now:
+            yield record.landing.at
 
 
 def _saves(facts: Facts, pool: PoolName) -> bool:

@@ -26,8 +26,8 @@ async def test_the_preview_names_who_runs_next_and_who_leaves(tmp_path: Path) ->
         answer = await client.get(f"{API}/preview?hours=2", headers=bearer(it.secrets.user_token("ada")))
         seen = read(Preview, answer.json())
         assert (seen.now_s, seen.until_s, seen.cut) == (START / 1000, START / 1000 + 7200, "")
-        told, start = seen.steps[1], next(step for step in seen.steps if step.what == "starts")
-        assert (told.what, told.workload, told.beneficiary, told.reason) == ("told to leave", "first", "second", "rank")
+        told, start = (next(step for step in seen.steps if step.what == what) for what in ("told to leave", "starts"))
+        assert (told.workload, told.beneficiary, told.reason) == ("first", "second", "landing")
         assert START / 1000 + 3600 <= told.at_s == start.at_s - 10
         assert (start.workload, start.user, start.gpus, start.nodes) == ("second", "bo", 2, ("n1",))
         assert [(one.workload, one.at_s) for one in seen.starts] == [("second", start.at_s)]
