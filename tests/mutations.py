@@ -92,8 +92,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P4 unallocated work is not charged",
         "facts.py",
-        "if gpus and record.spec.allocated and record.held is not None:",
-        "if gpus and record.held is not None:",
+        "if spec.allocated:\n            ledger.charge(",
+        "if spec:\n            ledger.charge(",
         "p04 or p07",
     ),
     Mutation(
@@ -190,8 +190,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P9 the smaller metric comes first",
         "order.py",
-        "path = min((metric(child), child) for child in",
-        "path = max((metric(child), child) for child in",
+        "min((metric(child), child) for child in busy)",
+        "max((metric(child), child) for child in busy)",
         "p09 or plain_pass or p12",
     ),
     Mutation(
