@@ -306,16 +306,13 @@ async def test_a_metric_can_be_worked_out_from_its_parts(tmp_path: Path) -> None
         assert a.metric == pytest.approx(shares.metric(AllocationPath("a")), rel=1e-9)
         why = read(Explanation, (await client.get(f"{API}/workloads/w2/why")).json())
         assert why.other is not None
-        assert (why.other.owed_gpu_s, why.other.due_gpu_s) == (a.owed_gpu_s, pytest.approx(a.due_gpu_s))
+        assert why.other.owed_gpu_s == a.owed_gpu_s
+        assert why.other.due_gpu_s == pytest.approx(a.due_gpu_s)
         standing = read(AllocationExplanation, (await client.get(f"{API}/budgets/why?allocation=a")).json())
         level = standing.pools[0].levels[0]
         assert [side.allocation for side in level.siblings] == ["b", "a"]
-        assert (level.parent, level.path, level.place, level.siblings[1].metric) == (
-            "",
-            "a",
-            2,
-            pytest.approx(a.metric),
-        )
+        assert (level.parent, level.path, level.place) == ("", "a", 2)
+        assert level.siblings[1].metric == pytest.approx(a.metric)
         absent = await client.get(f"{API}/budgets/why?allocation=c")
         assert (absent.status_code, absent.json()["error"]) == (404, "NotFound")
 
