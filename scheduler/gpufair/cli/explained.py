@@ -29,7 +29,7 @@ def print_explanation(explanation: Explanation, known: Mapping[str, Workload], n
         line("\nThe GPUs are held by")
         _holders(explanation.holders, known, now)
     if explanation.change is not None and explanation.change.text:
-        line(f"\nSmallest change that would start it now: {clean(explanation.change.text, 1000)}")
+        line(f"\nSmallest change that would start it now: {localised(clean(explanation.change.text, 1000), now)}")
 
 
 def _place(explanation: Explanation) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,8 +17,6 @@ from gpufair.service.journal import Journal
 from gpufair.service.lifetime import Lifetime
 from gpufair.service.runtime import Runtime
 from gpufair.service.secrets import Secrets
-
-MAX_THINKING = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +35,6 @@ class Context:
     started_at: Instant
     version: str
     embedded: bool
-    # Questions that are thought over in a thread: each takes a processor, and the loop that decides needs one too.
-    thinking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_THINKING))
 
 
 def context(connection: HTTPConnection) -> Context:

@@ -19,7 +19,7 @@ from gpufair.clock import Clock
 from gpufair.core.errors import GpufairError
 from gpufair.core.events import TimePassed
 from gpufair.core.state import State
-from gpufair.core.units import Instant, Millis, WorkloadId, after
+from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
 from gpufair.service.asked import MAX_WAITING, Asked, Closed, InternalError, Overloaded, Step
 from gpufair.service.backends.base import Backend
 from gpufair.service.broadcast import Broadcast
@@ -34,6 +34,8 @@ R = TypeVar("R")
 
 MAX_STEPS = 256  # of one commit
 MAX_MOMENTS = 500  # of one commit: after a long sleep there may be many grid passes to make up for
+# Questions that are thought over in threads: each takes a processor, and the loop that decides needs one too.
+MAX_THINKING = 2
 STORE_RETRY = Millis(1000)
 REFRESH_S = 0.25  # queue positions and estimates are told to subscribers at most that often
 
@@ -61,6 +63,7 @@ class Runtime:
         self._asked: deque[Asked[Any]] = deque()
         self._arrived = asyncio.Event()
         self._turning = asyncio.Lock()  # held while the state is ahead of the journal
+        self._thinking = asyncio.Semaphore(MAX_THINKING)
         self._sound = False  # the state is that of the journal
         self._snapshot_seq = 0
         self._last_at = Instant(0)
@@ -133,6 +136,26 @@ class Runtime:
             if not self._sound:
                 await self._rebuild()
             return look(self._state)
+
+    async def think(self, about: Callable[[State], R]) -> R:
+        """What ``about`` returns for the state as it is at this moment; for what takes longer than ``read`` may.
+
+        It is given a copy of its own, in a thread. The committed state is as of its last event, and where nothing happens
+        there is none for long; on the copy time has passed until now.
+
+        Raises:
+            GpufairError: What ``about`` raised.
+            StoreUnavailable: As with ``read``.
+        """
+        async with self._thinking:
+            state = await self.read(lambda state: state.copy())
+            now = self.now()
+
+            def think() -> R:
+                state.handle(TimePassed(now, CauseId("question")))
+                return about(state)
+
+            return await asyncio.to_thread(think)
 
     def detail(self, workload: WorkloadId) -> Detail:
         """The committed detail of a workload."""

@@ -51,7 +51,6 @@ async def test_where_gpu_time_went(tmp_path: Path) -> None:
         await reports((2, "utilization", minute), (3, "utilization", {"span_s": 60, "gpus": [["GPU-a", 1.5]]}))
         await reports((4, "utilization", {"span_s": 0, "gpus": []}), (5, "utilization", {"gpus": [["GPU-a", True]]}))
         await pass_time(it, 1800)
-        await reports((6, "activity", {"busy": True}))
         answer = await client.get(f"{API}/pyramid?since_s={START / 1000}", headers=bearer(it.secrets.user_token("bo")))
         seen = read(Pyramid, answer.json()).pools[0]
         assert (seen.pool, seen.start_s, seen.end_s) == ("default", START / 1000, START / 1000 + 3600)

@@ -73,7 +73,7 @@ async def queue(request: Request) -> Answer:
 @router.get("/budgets")
 async def budgets(request: Request) -> Answer:
     """The budget tree with what is charged."""
-    return await context(request).runtime.read(views.budgets_view)
+    return await context(request).runtime.think(views.budgets_view)
 
 
 @router.get("/budgets/why")
@@ -87,7 +87,7 @@ async def budgets_why(request: Request, allocation: Annotated[str, Query(max_len
             raise NotFound(f"there is no allocation {allocation[:80]!r}{hint(allocation, known)}")
         return allocation_view(state.explain_allocation(path), path)
 
-    return await context(request).runtime.read(look)
+    return await context(request).runtime.think(look)
 
 
 @router.put("/budgets")
@@ -111,7 +111,7 @@ async def apply_budgets(request: Request) -> Answer:
         turn.handle(ev.BudgetsApplied(turn.now, turn.cause(), wanted.allocations))
 
     await it.runtime.do(step)
-    return await it.runtime.read(views.budgets_view)
+    return await it.runtime.think(views.budgets_view)
 
 
 @router.get("/nodes")

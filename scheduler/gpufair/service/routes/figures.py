@@ -1,14 +1,14 @@
-"""Figures over a period. They are worked out on a copy of the state, in a thread."""
+"""Figures over a period."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
 from gpufair.core.pyramid import Pyramid
+from gpufair.core.state import State
 from gpufair.core.units import Instant
 from gpufair.service.context import context
 from gpufair.service.figures import delivered_view, pyramid_view
@@ -32,12 +32,11 @@ async def delivered(request: Request, since_s: Second = None, until_s: Second = 
 
 
 async def _figures(request: Request, since_s: float | None, until_s: float | None) -> Sequence[Pyramid]:
-    it = context(request)
-    now = it.runtime.now()
-    end = now if until_s is None else Instant(int(until_s * 1000))
-    async with it.thinking:
-        state = await it.runtime.read(lambda state: state.copy())
+    def think(state: State) -> Sequence[Pyramid]:
+        end = state.now if until_s is None else Instant(int(until_s * 1000))
         start = end - state.policy.window if since_s is None else int(since_s * 1000)
         if start >= end:
             raise BadRequest(f"since_s {start / 1000:.0f} is not before until_s {end / 1000:.0f}; nothing lies between")
-        return await asyncio.to_thread(lambda: state.pyramid(Instant(start), end))
+        return state.pyramid(Instant(start), end)
+
+    return await context(request).runtime.think(think)

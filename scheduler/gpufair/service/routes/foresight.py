@@ -1,12 +1,12 @@
-"""Questions about the future. Each is answered on a copy of the state, in a thread, and only a few at a time."""
+"""Questions about the future."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from gpufair.core.state import State
 from gpufair.core.units import HOUR, Millis, after
 from gpufair.service.context import context, principal
 from gpufair.service.foreseen import coaching_view, preview_view
@@ -23,11 +23,8 @@ async def preview(
     request: Request, hours: Annotated[float, Query(gt=0, le=MAX_HOURS, allow_inf_nan=False)] = 8.0
 ) -> Answer:
     """Who runs next and who is preempted when in the next hours, if nothing new arrives."""
-    it = context(request)
-    async with it.thinking:
-        state = await it.runtime.read(lambda state: state.copy())
-        until = after(it.runtime.now(), Millis(int(hours * HOUR)))
-        return await asyncio.to_thread(lambda: preview_view(state.preview(until)))
+    span = Millis(int(hours * HOUR))
+    return await context(request).runtime.think(lambda state: preview_view(state.preview(after(state.now, span))))
 
 
 @router.post("/coach")
@@ -36,8 +33,10 @@ async def coach(request: Request, body: Question) -> Answer:
     it = context(request)
     user = principal(request).acting_for(body.user)
     spans = None if body.min_runtimes_s is None else [span_of(one, "min_runtimes_s") for one in body.min_runtimes_s]
-    async with it.thinking:
-        state = await it.runtime.read(lambda state: state.copy())
+
+    def think(state: State) -> Answer:
         spec = spec_of(body.wanted({}), user, it.config, state.tree)
-        seen = await asyncio.to_thread(lambda: coaching_view(state.coach(spec, spans)))
-    return {"now_s": it.runtime.now() / 1000, "allocation": spec.allocation} | seen
+        said = coaching_view(state.coach(spec, spans))
+        return {"now_s": state.now / 1000, "allocation": spec.allocation} | said
+
+    return await it.runtime.think(think)

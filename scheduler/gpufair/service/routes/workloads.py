@@ -14,7 +14,6 @@ from gpufair.core import events as ev
 from gpufair.core.errors import UnknownWorkload, WrongPhase
 from gpufair.core.model import Phase, PreemptReason
 from gpufair.core.record import Workload
-from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
 from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
@@ -173,14 +172,10 @@ async def interrupt(request: Request, workload: Id, body: Annotated[Nothing | No
 async def why(request: Request, workload: Id) -> Answer:
     """Why it is where it is, from the same state that decided."""
 
-    def look(state: State) -> tuple[State, Workload, int]:
-        return state.copy(), state.workload(WorkloadId(workload)), len(state.queue())
-
-    # On a copy, in a thread: trying out smaller wishes takes longer than the loop that decides may wait.
-    it = context(request)
-    async with it.thinking:
-        state, known, queued = await it.runtime.read(look)
-        return await asyncio.to_thread(lambda: explanation_view(state, state.explain(known.id), queued))
+    name = WorkloadId(workload)
+    return await context(request).runtime.think(
+        lambda state: explanation_view(state, state.explain(name), len(state.queue()))
+    )
 
 
 @router.get("/{workload}/connection")
