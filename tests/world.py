@@ -60,6 +60,7 @@ FULL = replace(
 )
 # The same with landings.
 LANDINGS = replace(FULL, landings=True)
+POLICIES = (SMALL, FULL, LANDINGS)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from gpufair.core import events as ev
 from gpufair.core.errors import NeverFits
 from gpufair.core.model import Kind, Outcome, Shape, WorkloadSpec
 from gpufair.core.snapshot import restore, snapshot
-from gpufair.core.units import HOUR, Instant, WorkloadId
+from gpufair.core.units import HOUR, Instant, Millis, WorkloadId
 from tests.bench.core_world import CAUSE, NODES, Bench, cpu_scale
 from tests.bench.result import Result
 
@@ -131,7 +131,7 @@ def coach() -> Result:
     """The usual other ways to ask for a session: six protections in each shape."""
     bench, times = steady(), []
     for _ in range(100):
-        spec = replace(bench.spec(), min_runtime=8 * HOUR)
+        spec = replace(bench.spec(), min_runtime=Millis(8 * HOUR))
         begun = time.process_time()
         bench.state.coach(spec)
         times.append(time.process_time() - begun)

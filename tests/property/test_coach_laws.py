@@ -15,7 +15,7 @@ from gpufair.core.snapshot import snapshot
 from gpufair.core.trial import at_rest
 from gpufair.core.units import Millis, WorkloadId
 from tests.strategies import RESEARCHERS, Command, Script, begin, crowds, scripts, step
-from tests.world import CAUSE, World
+from tests.world import CAUSE, POLICIES, World
 
 MIN_RUNTIMES = tuple(Millis(span) for span in (0, 500, 2_000, 5_000, 20_000, 30_000))
 
@@ -40,6 +40,13 @@ def check(world: World, spec: WorkloadSpec, choice: Choice, rest: bool) -> None:
         assert choice.outlook is Outlook.REFUSED
         return
     assert choice.outlook is not Outlook.REFUSED
+    if choice.outlook is Outlook.START_BY:
+        (landing,) = [one for one in actions if isinstance(one, act.GrantLanding) and one.workload == name][:1]
+        assert choice.at == landing.start_by
+        if 0 <= trial.delays.release <= min(trial.policy.grace_batch, trial.policy.grace_session):
+            trial.advance(choice.at - trial.now)
+            assert trial.state.workload(name).starts
+        return
     started = any(isinstance(one, act.Start) and one.workload == name for one in actions)
     assert started or choice.outlook is not Outlook.NOW
     assert not started or choice.outlook is Outlook.NOW or not rest
@@ -74,14 +81,14 @@ def run(script: Script) -> None:
 
 
 @settings(max_examples=15)
-@given(scripts(most=15))
+@given(scripts(most=15, policies=POLICIES))
 def test_p24_the_coach_is_right_about_what_starts_now(script: Script) -> None:
     """Submitting exactly that starts it; and asking changes nothing."""
     run(script)
 
 
 @settings(max_examples=15)
-@given(crowds())
+@given(crowds(POLICIES))
 def test_p24_the_coach_is_right_in_a_crowd(script: Script) -> None:
     """Where others have to leave for it, they are told to at once, by the right that was named."""
     run(script)

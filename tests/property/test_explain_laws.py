@@ -11,13 +11,13 @@ from gpufair.core import events as ev
 from gpufair.core.chances import Chances
 from gpufair.core.change import Change
 from gpufair.core.facts import STAYING
-from gpufair.core.model import Phase
+from gpufair.core.model import Phase, PreemptReason
 from gpufair.core.record import Record
 from gpufair.core.rights import may_leave
 from gpufair.core.snapshot import snapshot
 from gpufair.core.units import WorkloadId
 from tests.strategies import Script, begin, crowds, scripts, step
-from tests.world import CAUSE, World
+from tests.world import CAUSE, POLICIES, World
 
 
 def askers(world: World, victim: Record) -> list[WorkloadId]:
@@ -44,21 +44,27 @@ def check(world: World) -> None:
         assert ("Nobody who waits now could preempt it." in told.sentence) == (told.threat is None)
         if told.threat is not None:
             assert record.held is not None
-            assert told.threat.earliest == max(world.now, record.held.protected_until)
-        if facts.exposed(record):
+            until = max(world.now, record.held.protected_until)
+            assert told.threat.earliest == until or told.threat.right is PreemptReason.LANDING
+        if told.threat is not None and told.threat.right is PreemptReason.LANDING:
+            landing = facts.record(told.threat.by).landing
+            assert landing is not None
+            assert told.threat.earliest == max(world.now, landing.at)
+            assert not facts.exposed(record) or not askers(world, record)
+        elif facts.exposed(record):
             first = askers(world, record)[:1]
             assert [told.threat.by] * bool(told.threat) == first if told.threat is not None else not first
 
 
 @settings(max_examples=30)
-@given(scripts(most=18))
+@given(scripts(most=18, policies=POLICIES))
 def test_p24_who_could_preempt_is_named_and_nobody_else_comes_before(script: Script) -> None:
     """"Nobody could preempt it" is a promise, too."""
     run(script)
 
 
 @settings(max_examples=30)
-@given(crowds())
+@given(crowds(POLICIES))
 def test_p24_who_could_preempt_is_named_in_a_crowd(script: Script) -> None:
     """Where many could."""
     run(script)
@@ -109,14 +115,14 @@ def changes(script: Script) -> None:
 
 
 @settings(max_examples=30)
-@given(scripts(most=18))
+@given(scripts(most=18, policies=POLICIES))
 def test_p24_the_smallest_change_starts_the_workload(script: Script) -> None:
     """A hint that does not help is worse than none: it is carried out here, on the real state."""
     changes(script)
 
 
 @settings(max_examples=30)
-@given(crowds())
+@given(crowds(POLICIES))
 def test_p24_the_smallest_change_starts_the_workload_in_a_crowd(script: Script) -> None:
     """Where others have to leave for it, they are told to at once, and it starts when it was said."""
     changes(script)

@@ -12,12 +12,14 @@ from gpufair.core.preview import Assumed, Preview, Step, StepKind
 from gpufair.core.snapshot import snapshot
 from gpufair.core.units import Instant, Millis, WorkloadId
 from tests.strategies import Script, begin, crowds, scripts, step
-from tests.world import World
+from tests.world import POLICIES, World
 
 KINDS = {
     act.Start: StepKind.STARTS,
     act.Reserve: StepKind.KEPT,
     act.Unreserve: StepKind.GIVEN_UP,
+    act.GrantLanding: StepKind.LANDING,
+    act.DropLanding: StepKind.GIVEN_UP,
     act.BeginCheckpoint: StepKind.TOLD_TO_LEAVE,
     act.Stop: StepKind.STOPPED,
     act.Requeue: StepKind.QUEUED_AGAIN,
@@ -101,7 +103,7 @@ DURATIONS = st.sampled_from(((None,), (None, 4_000, 12_000), (2_500, 7_000)))
 
 
 @settings(max_examples=25)
-@given(scripts(most=18), DURATIONS)
+@given(scripts(most=18, policies=POLICIES), DURATIONS)
 def test_p24_the_preview_comes_true(script: Script, durations: tuple[int | None, ...]) -> None:
     """Every start, notice and release, to the millisecond; and looking ahead changes nothing."""
     if script.delays.release >= 0:
@@ -109,13 +111,13 @@ def test_p24_the_preview_comes_true(script: Script, durations: tuple[int | None,
 
 
 @settings(max_examples=25)
-@given(crowds(), DURATIONS)
+@given(crowds(POLICIES), DURATIONS)
 def test_p24_the_preview_of_a_crowd_comes_true(script: Script, durations: tuple[int | None, ...]) -> None:
     """Where nearly everybody waits and is preempted in turn."""
     check(script, durations)
 
 
-@given(crowds(), st.integers(1, 12))
+@given(crowds(POLICIES), st.integers(1, 12))
 def test_a_preview_is_cut_where_it_was_told_to(script: Script, most: int) -> None:
     """It says so, and what it has said until then stays true."""
     world = begin(script, validate=False)

@@ -10,6 +10,7 @@ from typing import Final
 from gpufair.core import words
 from gpufair.core.admission import check_spec
 from gpufair.core.errors import GpufairError
+from gpufair.core.horizon import room_for
 from gpufair.core.model import PreemptReason, Shape, WorkloadSpec
 from gpufair.core.placement import holds
 from gpufair.core.possible import without
@@ -22,6 +23,7 @@ from gpufair.core.units import HOUR, MINUTE, Instant, Millis
 SPANS: Final = tuple(Millis(span) for span in (8 * HOUR, 4 * HOUR, 2 * HOUR, HOUR, 30 * MINUTE, 15 * MINUTE, 5 * MINUTE))
 # A trial costs about as much as a pass. What could start is found out by cheaper means first, so few are needed.
 MOST_TRIALS: Final = 4
+MOST_GAPS: Final = 8  # the next horizons; more distant ones hardly differ from the usual protections
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class _Seeker:
         for shape in self._shapes:
             if self._could(shape, span):
                 yield shape, span
-        if span and has_room(self._reading, self._spec, asked):
+        if span and self._fits_unallocated(asked):
             yield asked, Millis(0)
         for shape in self._shapes:
             shorter = self._longest(shape)
@@ -87,13 +89,13 @@ class _Seeker:
                 yield shape, shorter
                 break
         for shape in self._shapes if span else ():
-            if has_room(self._reading, self._spec, shape):
+            if self._fits_unallocated(shape):
                 yield shape, Millis(0)
                 break
 
     @cached_property
     def _shapes(self) -> tuple[Shape, ...]:
-        return tuple(_smaller(self._reading, self._record))
+        return tuple(_smaller(self._reading, self._spec))
 
     @cached_property
     def _spans(self) -> tuple[Millis, ...]:
@@ -101,7 +103,13 @@ class _Seeker:
         span = self._spec.min_runtime
         parts = [Millis(span // part) for part in (2, 4, 8)]
         usual = [*SPANS, self._facts.policy.debug_min_runtime]
-        return tuple(sorted({one for one in (*usual, *parts) if 0 < one < span}, reverse=True))
+        return tuple(sorted({one for one in (*usual, *parts, *self._gaps()) if 0 < one < span}, reverse=True))
+
+    def _gaps(self) -> Iterator[Millis]:
+        """How long it is until the next horizons of nodes on which something is free: landings and maintenances."""
+        nodes = [node for pool in self._spec.pools for node in self._facts.by_pool.get(pool, ()) if node.free > 0]
+        ends = sorted({bound.at for node in nodes for bound in node.bounds if bound.at > self._facts.now})
+        return (Millis(end - self._facts.now) for end in ends[:MOST_GAPS])
 
     def _longest(self, shape: Shape) -> Millis | None:
         """The longest shorter protection with which a shape could start; whoever asks for less may do more."""
@@ -116,6 +124,9 @@ class _Seeker:
 
     def _could(self, shape: Shape, span: Millis) -> bool:
         return could(self._reading, replace(self._spec, shape=shape, min_runtime=span))
+
+    def _fits_unallocated(self, shape: Shape) -> bool:
+        return has_room(self._reading, replace(self._spec, shape=shape, min_runtime=Millis(0)))
 
     def _admitted(self, spec: WorkloadSpec) -> bool:
         try:
@@ -149,18 +160,18 @@ class _Seeker:
         return f"{said} by {words.moment(at)}: {leaving} must leave for it at once ({found.right})"
 
 
-def _smaller(reading: Reading, record: Record) -> Iterator[Shape]:
+def _smaller(reading: Reading, spec: WorkloadSpec) -> Iterator[Shape]:
     """Shapes for which there may be room now, the nearest to what was asked for first."""
-    facts, asked = reading.facts, record.spec.shape
+    facts, asked, until = reading.facts, spec.shape, reading.until(spec.min_runtime)
     for _, less in without(asked):
         if (less.cpus_per_node, less.memory_per_node) == (asked.cpus_per_node, asked.memory_per_node):
             yield less
     found: list[Shape] = []
-    for pool in record.spec.pools:
+    for pool in spec.pools:
         nodes = facts.by_pool.get(pool, [])
         yield from _with_less_beside(asked, nodes)
         for wide in range(1, asked.nodes + 1):
-            best = _deepest(_spread(asked, wide), nodes)
+            best = _deepest(_spread(asked, wide), nodes, until)
             if best is not None and best != asked:
                 found.append(best)
     found += _halves(asked)  # for these others may have to leave
@@ -198,11 +209,12 @@ def _spread(asked: Shape, wide: int) -> Shape:
     )
 
 
-def _deepest(most: Shape, nodes: list[NodeRecord]) -> Shape | None:
+def _deepest(most: Shape, nodes: list[NodeRecord], until: Instant) -> Shape | None:
     """The most GPUs per node, up to those of ``most``, for which there is room on so many nodes."""
-    rooms = sorted({node.room for node in nodes if 0 < node.room <= most.gpus_per_node} | {most.gpus_per_node})
+    sizes = {room for node in nodes if (room := room_for(node, until)) <= most.gpus_per_node}
+    rooms = sorted(sizes | {most.gpus_per_node})
     for gpus in reversed(rooms):
         shape = replace(most, gpus_per_node=gpus)
-        if gpus > 0 and holds(nodes, shape):
+        if gpus > 0 and holds(nodes, shape, until=until):
             return shape
     return None

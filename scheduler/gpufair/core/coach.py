@@ -20,7 +20,7 @@ from gpufair.core.model import PreemptReason, Shape, WorkloadSpec
 from gpufair.core.queue import position
 from gpufair.core.reading import Reading
 from gpufair.core.record import Record
-from gpufair.core.trial import Trial, asking, could, promised, trial
+from gpufair.core.trial import Trial, asking, could, could_land, promised, trial
 from gpufair.core.units import HOUR, MINUTE, GpuMillis, Instant, Millis
 
 MIN_RUNTIMES: Final = tuple(Millis(span) for span in (0, 15 * MINUTE, HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR))
@@ -137,12 +137,18 @@ class _Coach:
         except GpufairError as err:
             return self._of(spec, Outlook.REFUSED, None, None, f"refused: {err}")
         with asking(self._facts, spec) as record:
-            found = trial(self._facts, record) if could(self._reading, spec) else Trial()
+            found = trial(self._facts, record) if self._may_act(spec) else Trial()
             if found.start is not None:
                 return self._of(spec, Outlook.NOW, self._facts.now, None, f"starts now: {found.start.why}")
+            if found.landing is not None:
+                landing = found.landing
+                return self._of(spec, Outlook.START_BY, landing.start_by, PreemptReason.LANDING, f"waits, but {landing.why}")
             if found.reserve is not None:
                 return self._making_room(spec, found)
             return self._waiting(spec, record)
+
+    def _may_act(self, spec: WorkloadSpec) -> bool:
+        return could(self._reading, spec) or could_land(self._reading, spec)
 
     def _making_room(self, spec: WorkloadSpec, found: Trial) -> Choice:
         facts = self._facts

@@ -30,6 +30,7 @@ class Estimate:
 
     at: Instant | None
     basis: str
+    binding: bool = False  # a start-by time of a landing: later arrivals do not move it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ def estimate(facts: Facts, record: Record, ahead: int, forecasts: Forecasts | No
         victims = [facts.records[victim] for victim in record.reservation.pending]
         at = max((victim.deadline or facts.now for victim in victims), default=facts.now)
         return Estimate(at, f"its GPUs are being released; {words.names(v.label for v in victims)} must stop by then")
+    if record.landing is not None:
+        return Estimate(record.landing.start_by, record.landing.why, binding=True)
     known = forecasts if forecasts is not None else Forecasts(facts)
     found = [known.of(record.spec.allocation, pool).start(record) for pool in record.spec.pools]
     times = [at for at in found if at is not None]

@@ -44,6 +44,7 @@ class StepKind(StrEnum):
     STARTS = "starts"
     KEPT = "kept"  # GPUs are kept for it while its victims leave
     GIVEN_UP = "given up"  # they are kept no longer
+    LANDING = "landing"  # it is granted a landing: it starts by ``until`` at the latest
     TOLD_TO_LEAVE = "told to leave"
     STOPPED = "stopped"  # without a (further) checkpoint
     RELEASES = "releases"  # its GPUs are free; assumed, as is the end of a run
@@ -281,6 +282,17 @@ def _kept(action: act.Reserve, facts: Facts) -> Step:
 def _given_up(action: act.Unreserve, facts: Facts) -> Step:
     record = facts.record(action.workload)
     return _of(record, facts.now, StepKind.GIVEN_UP, (), record.reason)
+
+
+@_step.register
+def _landing(action: act.GrantLanding, facts: Facts) -> Step:
+    nodes = tuple(lease.node for lease in action.leases)
+    return _of(facts.record(action.workload), facts.now, StepKind.LANDING, nodes, action.why, action.start_by)
+
+
+@_step.register
+def _dropped(action: act.DropLanding, facts: Facts) -> Step:
+    return _of(facts.record(action.workload), facts.now, StepKind.GIVEN_UP, (), action.why)
 
 
 @_step.register

@@ -6,7 +6,7 @@ from gpufair.core.chances import Chances
 from gpufair.core.estimate import Forecasts
 from gpufair.core.facts import Facts
 from gpufair.core.share import Shares
-from gpufair.core.units import PoolName
+from gpufair.core.units import Instant, PoolName
 
 
 class Reading:
@@ -17,6 +17,10 @@ class Reading:
         self._shares: dict[PoolName, Shares] = {}
         self._chances: dict[PoolName, Chances] = {}
         self.forecasts = Forecasts(facts, self.shares)
+
+    def until(self, span: int) -> Instant:
+        """When a protection would end that begins now: after now, even if there is none."""
+        return Instant(self.facts.now + max(span, 1))
 
     def shares(self, pool: PoolName) -> Shares:
         """The metrics of a pool; nothing may be granted on them."""

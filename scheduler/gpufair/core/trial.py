@@ -12,18 +12,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start
+from gpufair.core.actions import Action, BeginCheckpoint, GrantLanding, Reserve, Start
 from gpufair.core.chances import Chances
 from gpufair.core.decide import Commit, Pass
 from gpufair.core.demand import first_pool, wants, wish_of
 from gpufair.core.facts import Facts
 from gpufair.core.metrics import shares_of
-from gpufair.core.model import PreemptReason, Shape, WorkloadSpec
+from gpufair.core.model import PreemptReason, WorkloadSpec
 from gpufair.core.placement import holds
 from gpufair.core.reading import Reading
 from gpufair.core.record import Record
 from gpufair.core.rights import may_leave
 from gpufair.core.running import sum_up
+from gpufair.core.touchdown import LARGER_THAN
 from gpufair.core.units import CauseId, GpuMillis, Instant, WorkloadId
 from gpufair.core.waiting import Ticket
 
@@ -32,16 +33,12 @@ TRIAL: Final = CauseId("trial")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What would come of a wish at once: a start, or GPUs that are made free for it. Neither: it would wait."""
+    """What would come of a wish at once: a start, GPUs that are made free for it, or a landing. Else it would wait."""
 
     start: Start | None = None
     reserve: Reserve | None = None
     notices: tuple[BeginCheckpoint, ...] = ()
-
-    @property
-    def acts(self) -> bool:
-        """Whether anything would be done for it now."""
-        return self.start is not None or self.reserve is not None
+    landing: GrantLanding | None = None
 
     def at(self, now: Instant) -> Instant | None:
         """When it would start at the latest; None if it would wait."""
@@ -61,6 +58,7 @@ _STRENGTH: Final = (
     PreemptReason.RANK,
     PreemptReason.TAKE_LIMIT,
     PreemptReason.DEBUG,
+    PreemptReason.LANDING,
 )
 
 
@@ -95,15 +93,23 @@ def trial(facts: Facts, record: Record) -> Trial:
     return Trial()
 
 
-def has_room(reading: Reading, spec: WorkloadSpec, shape: Shape) -> bool:
-    """Whether there is room for a shape in one of a wish's pools now, whoever else may come first."""
-    return any(holds(reading.facts.by_pool.get(pool, ()), shape) for pool in spec.pools)
+def has_room(reading: Reading, spec: WorkloadSpec) -> bool:
+    """Whether there is room for a wish in one of its pools now, whoever else may come first."""
+    nodes, until = reading.facts.by_pool, reading.until(spec.min_runtime)
+    return any(holds(nodes.get(pool, ()), spec.shape, until=until) for pool in spec.pools)
+
+
+def could_land(reading: Reading, spec: WorkloadSpec) -> bool:
+    """Whether a wish could be granted a landing now: where its leaf has none yet."""
+    facts = reading.facts
+    large = facts.policy.landings and spec.allocated and spec.shape.gpus > LARGER_THAN
+    return large and not all((pool, spec.allocation) in facts.landed for pool in spec.pools)
 
 
 def could(reading: Reading, spec: WorkloadSpec) -> bool:
     """Whether there would be room for a wish if all left whom it may tell to. If not, no trial would do anything."""
     facts = reading.facts
-    if has_room(reading, spec, spec.shape):
+    if has_room(reading, spec):
         return True
     if not spec.min_runtime or not spec.shape.gpus:
         return False
@@ -112,7 +118,7 @@ def could(reading: Reading, spec: WorkloadSpec) -> bool:
         here = reading.chances(pool)
         if here.running.freed():
             group = {one: facts.records[one] for one in sorted(may_leave(facts, here, wish))}
-            if group and here.rooms.fits(spec.shape, sum_up(group)):
+            if group and here.rooms.fits(spec.shape, sum_up(group), here.ends(wish), lifted=True):
                 return True
     return False
 
@@ -156,6 +162,7 @@ class _Answer:
         self._about = about
         self._start: Start | None = None
         self._reserve: Reserve | None = None
+        self._landing: GrantLanding | None = None
         self._notices: list[BeginCheckpoint] = []
 
     def decided(self, action: Action) -> None:
@@ -170,12 +177,15 @@ class _Answer:
             return
         if action.workload == self._about and isinstance(action, Start):
             self._start = action
+        elif action.workload == self._about and isinstance(action, GrantLanding):
+            self._landing = action
         raise _KnownError
 
     def trial(self) -> Trial:
         """What was found out."""
         complete = self._reserve is not None and len(self._notices) == len(self._reserve.victims)
-        return Trial(self._start, self._reserve if complete else None, tuple(self._notices) if complete else ())
+        notices = tuple(self._notices) if complete else ()
+        return Trial(self._start, self._reserve if complete else None, notices, self._landing)
 
 
 def promised(spec: WorkloadSpec) -> GpuMillis:

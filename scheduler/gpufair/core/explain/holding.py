@@ -53,6 +53,8 @@ def _next(facts: Facts, record: Record, found: Found | None) -> str:
             said = f"{whom} could preempt it{when}: it has priority {by.spec.priority} in {where}"
         case PreemptReason.TAKE_LIMIT:
             said = f"{whom} could preempt it{when}: {record.spec.allocation} holds more than its take limit"
+        case PreemptReason.LANDING:
+            said = f"{whom} ({where}) lands there at {words.moment(threat.earliest)}, and may need its GPUs then"
         case PreemptReason.DEBUG:
             said = f"{whom} ({where}) could preempt it{when} under the debug right"
         case _:

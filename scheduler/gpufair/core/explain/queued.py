@@ -29,6 +29,9 @@ def queued(reading: Reading, record: Record) -> Explanation:
         victims = words.names(facts.label(victim) for victim in record.reservation.pending)
         where = words.places(record.reservation.leases)
         sentence = f"GPUs on {where} are kept for it; it starts there when {victims} has left. {first(record.reason)}"
+    elif record.landing is not None:
+        landing = record.landing
+        sentence = f"It owns a landing on {words.places(landing.leases)} at {words.moment(landing.at)}: {landing.why}."
     else:
         sentence = f"{_blocked(facts, record, holders, comparison)}{_colleague(reading, record)}"
     return Explanation(
@@ -42,6 +45,7 @@ def queued(reading: Reading, record: Record) -> Explanation:
         holders=holders,
         estimate=guess.at,
         estimate_basis=guess.basis,
+        binding=guess.binding,
         smallest_change=None if record.reservation is not None else smallest_change(reading, record),
         preempted=preemption(record),
     )
@@ -116,11 +120,13 @@ def _blocked(facts: Facts, record: Record, holders: tuple[Holder, ...], comparis
             f"It waits for {shape}: of {len(nodes)} nodes only {len(usable)} could take a part of it now; "
             f"{shut} are cordoned or lost."
         )
+    kept = sum(node.free - max(0, node.room) for node in usable if node.bounds)
     beside = rest_left(record.spec.shape, usable)
     if not record.gpus:
         return f"It waits for {shape}{beside}; it starts as soon as there is enough."
     free = sum(max(0, node.room) for node in usable)
     begin = f"It waits for {shape}; {words.gpus(free)} {'is' if free == 1 else 'are'} free{beside}"
+    begin += f", {kept} more until others land or a maintenance begins" if kept > 0 else ""
     begin += f", and {_holding(facts, holders)}." if holders else "."
     if not record.spec.allocated:
         return f"{begin} It is unallocated, so it starts only on GPUs that nobody else can use."

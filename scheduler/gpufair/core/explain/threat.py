@@ -38,12 +38,30 @@ def first_threat(reading: Reading, record: Record) -> Found | None:
     if not record.gpus or held is None:
         return None
     here = reading.chances(held.pool)
+    lands = _lands(facts, record)
     for asker, right in _askers(reading, here, record):
         earliest = max(facts.now, held.protected_until)
+        if lands is not None and lands.threat.earliest < earliest:
+            return lands
         threat = Threat(asker.id, right, earliest, loss_at(record, earliest))
         ranked = right is PreemptReason.RANK
         return Found(asker, threat, compare(facts, here.shares, asker, record.spec.allocation) if ranked else None)
-    return None
+    return lands
+
+
+def _lands(facts: Facts, record: Record) -> Found | None:
+    """The first landing for which it would have to leave."""
+    held = record.held
+    nodes = {lease.node for lease in held.leases} if held is not None else set()
+    found: Found | None = None
+    for owner in facts.landed.values():
+        landing = owner.landing
+        if landing is None or nodes.isdisjoint(lease.node for lease in landing.leases):
+            continue
+        at = max(facts.now, landing.at)
+        if (record.id, record.incarnation) not in landing.staying and (found is None or at < found.threat.earliest):
+            found = Found(owner, Threat(owner.id, PreemptReason.LANDING, at, loss_at(record, at)), None)
+    return found
 
 
 def _askers(reading: Reading, here: Chances, victim: Record) -> Iterator[tuple[Record, PreemptReason]]:
