@@ -292,7 +292,7 @@ class Pass:
                 f"{record.label} is a debug workload ({words.gpus(record.gpus)} for {words.span(record.min_runtime)}), "
                 f"and the protection of {victim.record.label} has ended"
             )
-        sides = self.facts.tree.diverge(mine, theirs)
+        sides = self.facts.ranking.diverge(mine, theirs)
         assert sides is not None
         ours = here.shares.metric_with(sides[0], record.commitment)
         return (
@@ -358,7 +358,7 @@ class Walk:
         shares: Shares,
         only: Callable[[AllocationPath, int], bool] = lambda leaf, gpus: True,
     ) -> None:
-        self._tree, self._shares = facts.tree, shares
+        self._tree, self._shares = facts.ranking, shares
         self._heads: dict[AllocationPath, list[Head]] = {}
         self._open: dict[AllocationPath, int] = {}
         for leaf in sorted(facts.waiting.allocated.lines):
@@ -471,7 +471,7 @@ def take_limit(here: PoolPass, leaf: AllocationPath) -> int:
     policy = here.facts.policy
     assert policy.take_limit is not None
     capacity = sum(node.node.gpus for node in here.facts.by_pool.get(here.pool, ()) if not node.lost)
-    return max(policy.take_least, int(Fraction(str(policy.take_limit)) * here.facts.tree[leaf].entitlement * capacity))
+    return max(policy.take_least, int(Fraction(str(policy.take_limit)) * here.facts.ranking[leaf].entitlement * capacity))
 
 
 def held(here: PoolPass, leaf: AllocationPath, leaving: bool = True) -> int:
@@ -508,12 +508,12 @@ def hungry(here: PoolPass, leaf: AllocationPath) -> bool:
     if here.facts.policy.hungry is Hungry.METRIC:
         return waits and here.shares.metric(leaf) < 1
     capacity = sum(node.node.gpus for node in here.facts.by_pool.get(here.pool, ()) if not node.lost)
-    return waits and held(here, leaf) < here.facts.tree[leaf].entitlement * capacity
+    return waits and held(here, leaf) < here.facts.ranking[leaf].entitlement * capacity
 
 
 def holds_back(here: PoolPass, leaf: AllocationPath, gpus: int) -> bool:
     """Whether a leaf may not start so many more, because another one is hungry."""
-    return is_beyond(here, leaf, gpus) and any(hungry(here, other) for other in here.facts.tree.leaves if other != leaf)
+    return is_beyond(here, leaf, gpus) and any(hungry(here, other) for other in here.facts.ranking.leaves if other != leaf)
 
 
 def excess(here: PoolPass, leaf: AllocationPath) -> int:
@@ -655,19 +655,19 @@ def shares_of(facts: Facts, pool: PoolName) -> Shares:
     owed = {leaf: account.within(now, window) for leaf, account in ledger.owed.items()}
     wanted = {leaf: account.demand for leaf, account in ledger.owed.items()}
     denominators = Denominators(
-        tree=facts.tree,
+        tree=facts.ranking,
         banking=facts.policy.banking,
         newcomer=facts.policy.newcomer,
         capacity=facts.capacity(pool),
         elapsed=ledger.capacity.occupancy(now, window),
         window=window,
-        owed=summed(facts.tree, owed),
-        demand=summed(facts.tree, wanted),
+        owed=summed(facts.ranking, owed),
+        demand=summed(facts.ranking, wanted),
     )
     return Shares(
-        tree=facts.tree,
-        occupancy=occupancies(ledger, facts.tree, facts.now, facts.policy.window),
-        commitment=summed(facts.tree, commitment),
+        tree=facts.ranking,
+        occupancy=occupancies(ledger, facts.ranking, facts.now, facts.policy.window),
+        commitment=summed(facts.ranking, commitment),
         capacity=facts.capacity(pool),
         window=facts.policy.window,
         count_commitment=facts.policy.commitment,

@@ -72,7 +72,7 @@ class Chances:
     def _movers(self) -> set[AllocationPath]:
         """The leaves that are ahead of some leaf with exposed work, or have some themselves, and those that are hungry
         while somebody is beyond his take limit."""
-        tree, found = self._facts.tree, set(self.running.exposed)
+        tree, found = self._facts.ranking, set(self.running.exposed)
         if self.take.over:
             found |= self.take.hungry
         below = [(child, False) for child in tree[ROOT].children]
@@ -281,7 +281,7 @@ class Chances:
         if not self._ahead(leaf):
             return False
         metric, bar = self.shares.metric, self._bar
-        for path in self._facts.tree[leaf].lineage:
+        for path in self._facts.ranking[leaf].lineage:
             if (
                 metric(path) <= bar(path)
                 and (mine := self.shares.metric_with(path, promise)) <= bar(path)
@@ -294,14 +294,14 @@ class Chances:
         """Whether it is so without any promise, which only makes the metric worse: for most this settles it."""
         known = self._is_ahead.get(path)
         if known is None:
-            parent = self._facts.tree[path].parent
+            parent = self._facts.ranking[path].parent
             above = parent is not None and self._ahead(parent)
             known = self._is_ahead[path] = above or self.shares.metric(path) <= self._bar(path)
         return known
 
     def _bar(self, path: AllocationPath) -> float:
         """The metric at which a tree node outranks a sibling with exposed work; below 0 if there is none."""
-        parent = self._facts.tree[path].parent
+        parent = self._facts.ranking[path].parent
         if parent is None:
             return -1
         known = self._bars.get(parent)
@@ -312,7 +312,7 @@ class Chances:
 
     def _most_over_served(self, parent: AllocationPath) -> tuple[AllocationPath, float, float]:
         """The child with exposed work and the highest metric; its bar, and that of the next one."""
-        tree = self._facts.tree
+        tree = self._facts.ranking
         if self._exposed is None:
             self._exposed = {above for leaf in self.running.exposed for above in tree[leaf].lineage}
         top, its, next_to_it = parent, -1.0, -1.0

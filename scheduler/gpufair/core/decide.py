@@ -210,7 +210,7 @@ class Pass:
         return any(here.acts_beyond(turn) for turn in turns)
 
     def _walk(self, turn: Turn, here: Chances, to_the_end: bool, beyond: bool = False) -> None:
-        walk = Walk(self.facts.tree, here.shares, turn, here.hopeful)
+        walk = Walk(self.facts.ranking, here.shares, turn, here.hopeful)
         while (leaf := walk.leaf()) is not None:
             if not beyond and not here.acts_in(leaf, walk.groups[leaf]):
                 walk.narrow(leaf, here.is_coming)
@@ -318,7 +318,7 @@ class Pass:
                 f"{record.label} is a debug workload ({words.gpus(record.gpus)} for {words.span(record.min_runtime)}), "
                 f"and the protection of {victim.record.label} has ended"
             )
-        sides = self.facts.tree.diverge(mine, theirs)
+        sides = self.facts.ranking.diverge(mine, theirs)
         assert sides is not None
         ours = here.shares.metric_with(sides[0], record.commitment)
         return (

@@ -110,7 +110,7 @@ class Forecast:
         self._own: list[tuple[int, WorkloadId, Record]] = []
         self._others: dict[AllocationPath, list[tuple[int, WorkloadId, Record]]] = {}  # by whom they are compared as
         grows: dict[AllocationPath, list[tuple[int, int]]] = {}  # by leaf: since when how many GPUs add to what it had
-        now, tree = facts.now, facts.tree
+        now, tree = facts.now, facts.ranking
         sides: dict[AllocationPath, list[tuple[int, WorkloadId, Record]]] = {leaf: self._own}
         for holder in facts.holding.values():
             held, spec = holder.held, holder.spec
@@ -256,8 +256,8 @@ class Ranks:
         """When a start that promises so much outranks a sibling of the leaf's line; None if never within a window."""
         key = theirs, commitment
         if key not in self._known:
-            parent = self._facts.tree[theirs].parent
-            mine = next(path for path in self._facts.tree[self._leaf].lineage if self._facts.tree[path].parent == parent)
+            parent = self._facts.ranking[theirs].parent
+            mine = next(path for path in self._facts.ranking[self._leaf].lineage if self._facts.ranking[path].parent == parent)
             self._known[key] = self._moment(mine, theirs, commitment)
         return self._known[key]
 
@@ -289,7 +289,7 @@ class Ranks:
         return growth.until(at) if growth is not None else 0
 
     def _grow(self) -> dict[AllocationPath, _Growth]:
-        tree = self._facts.tree
+        tree = self._facts.ranking
         # Only siblings are compared, so only the children of the leaf's own line matter.
         children = {child for above in tree[self._leaf].lineage for child in tree[above].children}
         parts: dict[AllocationPath, list[tuple[int, int]]] = {}

@@ -84,6 +84,11 @@ class Facts:
             raise UnknownWorkload(workload) from None
 
     @property
+    def ranking(self) -> Tree:
+        """The tree in which leaves are compared: that of the budgets, or its leaves side by side."""
+        return self.tree.flat if self.policy.flattened else self.tree
+
+    @property
     def kept(self) -> Kept:
         """How history is kept."""
         return Kept(self.policy.history_step, self.policy.history)

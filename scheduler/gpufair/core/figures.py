@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gpufair.core.facts import Facts
+from gpufair.core.metrics import shares_of
 from gpufair.core.model import Phase
 from gpufair.core.record import Record
 from gpufair.core.units import AllocationPath, GpuMillis, PoolName
@@ -36,7 +37,7 @@ def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
     """Every node of the tree in every pool, parents before children."""
     result: list[AllocationFigures] = []
     for pool in facts.pools():
-        shares = facts.shares(pool)
+        shares = shares_of(facts, pool, tree=facts.tree)
         running = _sum_gpus(facts, [record for record in facts.holding.values() if _runs_in(record, pool)])
         queued = _sum_gpus(facts, [record for record in facts.records.values() if _waits_for(record, pool)])
         wanted = facts.ledger(pool).demand(facts.tree)

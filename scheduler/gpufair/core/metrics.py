@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.running import Running
 from gpufair.core.share import Denominators, Shares, Sums
+from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, PoolName
 
 if TYPE_CHECKING:
     from gpufair.core.facts import Facts
 
 
-def shares_of(facts: Facts, pool: PoolName, asks: AllocationPath | None = None, gpus: int = 0) -> Shares:
+def shares_of(
+    facts: Facts, pool: PoolName, asks: AllocationPath | None = None, gpus: int = 0, tree: Tree | None = None
+) -> Shares:
     """The metrics of a pool as of now. Who has a reservation, or lands, counts as committed: he will start.
 
     Args:
@@ -21,7 +24,9 @@ def shares_of(facts: Facts, pool: PoolName, asks: AllocationPath | None = None, 
         pool: The pool.
         asks: A leaf that is about to want more there, if one is.
         gpus: How many GPUs more.
+        tree: In which allocations are compared, if not in that of the ranks.
     """
+    tree = tree or facts.ranking
     ledger = facts.ledgers.get(pool) or PoolLedger()
     running = facts.running.get(pool) or Running()
     now, policy = facts.now, facts.policy
@@ -47,21 +52,21 @@ def shares_of(facts: Facts, pool: PoolName, asks: AllocationPath | None = None, 
 
     capacity = facts.capacity(pool)
     return Shares(
-        tree=facts.tree,
-        occupancy=ledger.occupancies(facts.tree, now, window),
-        commitment=Sums(facts.tree, committed),
+        tree=tree,
+        occupancy=ledger.occupancies(tree, now, window),
+        commitment=Sums(tree, committed),
         capacity=capacity,
         window=window,
         count_commitment=policy.commitment,
         researchers=had,
         denominators=Denominators(
-            tree=facts.tree,
+            tree=tree,
             banking=policy.banking,
             newcomer=policy.newcomer,
             capacity=capacity,
             elapsed=ledger.capacity.occupancy(now, window),
             window=window,
-            owed=ledger.owed_within(facts.tree, now, window),
-            demand=ledger.demand(facts.tree, asks, gpus),
+            owed=ledger.owed_within(tree, now, window),
+            demand=ledger.demand(tree, asks, gpus),
         ),
     )

@@ -212,8 +212,14 @@ class Policy:
     hungry: Hungry = Hungry.METRIC
     banking: float = 0.25  # beta: how much of the time that an allocation did not ask for it keeps as credit
     newcomer: Millis = Millis(30 * MINUTE)  # entitlement that every allocation starts from, where beta < 1
+    flattened: bool = False  # compare leaves directly by their metric, without a walk down the tree
     history: Millis = Millis(35 * DAY)  # for how long it is kept what was owed and charged hour by hour
     history_step: Millis = HOUR
+
+    @classmethod
+    def plain(cls) -> Policy:
+        """Fair share and nothing else, for comparisons: no commitment, the classic metric, and no right beside rank."""
+        return cls(commitment=False, banking=1.0, debug_min_runtime=Millis(0), take_limit=None)
 
 
 @dataclass(frozen=True, slots=True)

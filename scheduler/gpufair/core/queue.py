@@ -89,7 +89,7 @@ def _parts(facts: Facts, shares_of: SharesOf | None = None, sides: tuple[Side, .
         for pool in sorted({pool for (pool, _), length in side.lengths.items() if length}):
             leaves = [leaf for leaf in sorted(side.lines) if side.lengths[pool, leaf]]
             shares = (shares_of or facts.shares)(pool)
-            ranked = _by_tree(facts.tree, shares, leaves)
+            ranked = _by_tree(facts.ranking, shares, leaves)
             for together in ranked if side is facts.waiting.allocated else _by_metric(shares, leaves):
                 yield _Part(facts, side, pool, shares, together)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 
 from gpufair.core.errors import BudgetError
 from gpufair.core.model import Allocation
@@ -81,6 +82,20 @@ class Tree:
         )
         self._leaves = frozenset(self.leaves)
         self._ratios = {path: node.entitlement.as_integer_ratio() for path, node in self._nodes.items()}
+
+    @cached_property
+    def flat(self) -> Tree:
+        """The same leaves side by side below the root, each with its entitlement as its share."""
+        flat = Tree()
+        root = replace(self._nodes[ROOT], children=self.leaves)
+        leaves = (self._nodes[path] for path in self.leaves)
+        flat._nodes = {ROOT: root} | {
+            leaf.path: replace(leaf, parent=ROOT, depth=1, share=leaf.entitlement, lineage=(ROOT, leaf.path))
+            for leaf in leaves
+        }
+        flat.leaves, flat._leaves = self.leaves, self._leaves
+        flat._ratios = {path: self._ratios[path] for path in flat._nodes}
+        return flat
 
     def __contains__(self, path: object) -> bool:
         return path in self._nodes

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from gpufair.core import words
 from gpufair.core.facts import Facts
+from gpufair.core.metrics import shares_of
 from gpufair.core.share import Standing
 from gpufair.core.units import AllocationPath, PoolName
 
@@ -45,10 +46,12 @@ def explain_allocation(facts: Facts, path: AllocationPath) -> tuple[AllocationEx
 
 
 def _in_pool(facts: Facts, path: AllocationPath, pool: PoolName) -> AllocationExplanation:
-    shares, levels = facts.shares(pool), []
-    lineage = facts.tree[path].lineage
+    # Where leaves are compared directly, what is above them has no rank but its figures.
+    tree = facts.ranking if path in facts.ranking else facts.tree
+    shares, levels = shares_of(facts, pool, tree=tree), []
+    lineage = tree[path].lineage
     for parent, child in pairwise(lineage):
-        ranked = sorted(facts.tree[parent].children, key=lambda one: (shares.metric(one), one))
+        ranked = sorted(tree[parent].children, key=lambda one: (shares.metric(one), one))
         standings = tuple(shares.standing(one) for one in ranked)
         levels.append(Level(parent, child, ranked.index(child) + 1, standings))
     return AllocationExplanation(pool, path, tuple(levels), _sentence(pool, levels))

@@ -35,7 +35,7 @@ class Comparison:
 
 def compare(facts: Facts, shares: Shares, record: Record, theirs: AllocationPath) -> Comparison | None:
     """How one who waits stands to a leaf; None for its own."""
-    sides = facts.tree.diverge(record.spec.allocation, theirs)
+    sides = facts.ranking.diverge(record.spec.allocation, theirs)
     if sides is None:
         return None
     wins = shares.outranks(record.spec.allocation, theirs, record.commitment, facts.policy.hysteresis)
@@ -49,7 +49,7 @@ def most_over_served(
     best: tuple[float, AllocationPath] | None = None
     seen: set[AllocationPath] = set()
     for leaf in sorted(leaves):
-        sides = facts.tree.diverge(record.spec.allocation, leaf)
+        sides = facts.ranking.diverge(record.spec.allocation, leaf)
         if sides is None or sides[1] in seen:
             continue
         seen.add(sides[1])
