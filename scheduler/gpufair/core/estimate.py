@@ -206,9 +206,7 @@ class Forecast:
                 until, workload, _ = holders[index + 1]
                 heappush(heap, (max(until, since[number]), workload, number, index + 1, True))
 
-    def _streams(
-        self, record: Record
-    ) -> Iterator[tuple[list[tuple[int, WorkloadId, Record]], AllocationPath | None]]:
+    def _streams(self, record: Record) -> Iterator[tuple[list[tuple[int, WorkloadId, Record]], AllocationPath | None]]:
         """Those whom it could preempt, by when their protections end; with whom rank decides about, where it does."""
         # Work without GPUs evicts nobody.
         if not record.spec.allocated or not record.gpus:
@@ -257,7 +255,9 @@ class Ranks:
         key = theirs, commitment
         if key not in self._known:
             parent = self._facts.ranking[theirs].parent
-            mine = next(path for path in self._facts.ranking[self._leaf].lineage if self._facts.ranking[path].parent == parent)
+            mine = next(
+                path for path in self._facts.ranking[self._leaf].lineage if self._facts.ranking[path].parent == parent
+            )
             self._known[key] = self._moment(mine, theirs, commitment)
         return self._known[key]
 

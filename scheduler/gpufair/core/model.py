@@ -219,7 +219,7 @@ class Policy:
     @classmethod
     def plain(cls) -> Policy:
         """Fair share and nothing else, for comparisons: no commitment, the classic metric, and no right beside rank."""
-        return cls(commitment=False, banking=1.0, debug_min_runtime=Millis(0), take_limit=None)
+        return cls(commitment=False, banking=1.0, debug_min_runtime=Millis(0), take_limit=None, landings=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,7 @@ class Touchdown:
 
     def _grant_in(self, turn: Turn, here: Chances, full: set[PoolName]) -> bool:
         facts, landed = self._facts, False
-        walk = Walk(facts.tree, here.shares, turn, _is_large)
+        walk = Walk(facts.ranking, here.shares, turn, _is_large)
         nowhere: set[Shape] = set()
         while (leaf := walk.leaf()) is not None:
             step = walk.first(leaf)
