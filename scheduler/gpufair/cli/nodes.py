@@ -9,7 +9,7 @@ import typer
 
 from gpufair.cli.options import AsJson, NodeName, StateDir, client
 from gpufair.cli.output import Column, emit_json, line, table
-from gpufair.cli.words import ago, clean, plural
+from gpufair.cli.words import ago, clean, clock, plural
 
 if TYPE_CHECKING:
     from gpufair.client.types import NodeView
@@ -33,6 +33,7 @@ def list_nodes(as_json: AsJson = False, state_dir: StateDir = None) -> None:
         Column("TYPE", 1),
         Column("POOL", 3),
         Column("WORKLOADS", 2),
+        Column("LANDINGS", 3),
         Column("SEEN", 2),
     ]
     rows = (
@@ -43,6 +44,7 @@ def list_nodes(as_json: AsJson = False, state_dir: StateDir = None) -> None:
             n.gpu_type,
             n.pool,
             ", ".join(workload[:8] for workload in n.workloads),
+            ", ".join(f"{one.workload[:8]} by {clock(one.start_by_s, now)}" for one in n.landings),
             f"{ago(n.last_seen_s, now)} ago" if n.last_seen_s is not None else "",
         )
         for n in found

@@ -174,6 +174,16 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
+class LandingView:
+    """Part of a node on which a blocked workload will start: about ``at_s``, and by ``start_by_s`` at the latest."""
+
+    workload: str
+    gpus: int = 0
+    at_s: float = 0.0
+    start_by_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """A machine of the service."""
 
@@ -189,6 +199,7 @@ class NodeView:
     labels: dict[str, str] = field(default_factory=dict)
     cpus: int | None = None  # None: not counted here
     memory_bytes: int | None = None
+    landings: tuple[LandingView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpufair.core.brief import brief
@@ -38,6 +38,7 @@ def workload_view(
     else:
         charged_ms = int(charged)
     launch: Mapping[str, Any] = spec.launch
+    landing = state.facts.record(workload).landing
     at, waits_for = _waiting(state, workload, position) if position is not None else (None, "")
     return {
         "id": it.id,
@@ -66,6 +67,7 @@ def workload_view(
         "deadline_s": seconds(it.deadline) if it.phase in (Phase.CHECKPOINTING, Phase.STOPPING) else None,
         "position": position,
         "estimate_s": seconds(at),
+        "start_by_s": seconds(landing.start_by) if position is not None and landing is not None else None,
         "waits_for": waits_for,
         "reason": it.reason,
         "busy": it.busy,
@@ -116,22 +118,35 @@ def masked(view: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def node_view(node: NodeView, last_seen: Instant | None) -> dict[str, Any]:
-    """A node."""
-    state = "lost" if node.lost else "cordoned" if node.cordoned else "ready"
+def nodes_view(state: State, last_seen: Callable[[str], int | None]) -> list[dict[str, Any]]:
+    """All nodes, by name; ``last_seen`` knows when an agent was last heard."""
+    return [_node_view(state, node, last_seen(node.node.name)) for node in state.nodes()]
+
+
+def _landings(state: State, node: NodeView) -> list[dict[str, Any]]:
+    found = []
+    for owner, gpus in sorted(state.facts.nodes[node.node.name].landings.items()):
+        if (landing := state.facts.record(owner).landing) is not None:
+            at, start_by = seconds(landing.at), seconds(landing.start_by)
+            found.append({"workload": owner, "gpus": gpus, "at_s": at, "start_by_s": start_by})
+    return sorted(found, key=lambda one: (one["at_s"], one["workload"]))
+
+
+def _node_view(state: State, node: NodeView, last_seen: int | None) -> dict[str, Any]:
     return {
         "name": node.node.name,
         "pool": node.node.pool,
         "gpus": node.node.gpus,
         "gpu_type": node.node.gpu_type,
         "free_gpus": node.free,
-        "state": state,
+        "state": "lost" if node.lost else "cordoned" if node.cordoned else "ready",
         "cordoned": node.cordoned,
         "workloads": [workload for workload, _ in node.holders],
         "last_seen_s": seconds(last_seen),
         "labels": dict(node.node.labels),
         "cpus": node.node.cpus,
         "memory_bytes": node.node.memory,
+        "landings": _landings(state, node),
     }
 
 

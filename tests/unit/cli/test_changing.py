@@ -169,8 +169,9 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
         "labels": {"rack": "r1"},
         "cpus": 32,
         "memory_bytes": 64 << 30,
+        "landings": [{"workload": SWEEP, "gpus": 2, "at_s": NOW, "start_by_s": NOW + 60}],
     }
-    lost = node | {"name": "node-b", "state": "lost", "cordoned": True, "workloads": [], "gpus": 0}
+    lost = node | {"name": "node-b", "state": "lost", "cordoned": True, "workloads": [], "gpus": 0, "landings": []}
     fake.routes |= {
         "GET /api/v1/nodes": Reply(body={"nodes": [node, lost]}),
         "POST /api/v1/nodes/node-a/cordon": Reply(body=node | {"state": "cordoned", "cordoned": True}),
@@ -181,6 +182,7 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
     first, second = gpufair("nodes", "list").out.splitlines()[1:]
     assert "1 of 4" in first
     assert TRAIN[:8] in first
+    assert f"{SWEEP[:8]} by " in first
     assert "lost, cordoned" in second
     assert gpufair("nodes", "list", "--json").json == {"nodes": [node, lost]}
     assert "1 workload will leave as protection ends" in gpufair("nodes", "cordon", "node-a").out

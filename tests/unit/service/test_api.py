@@ -20,7 +20,7 @@ from gpufair.core.units import SECOND, AllocationPath, Millis, WorkloadId
 from gpufair.service.api import build_app
 from gpufair.service.context import Context
 from gpufair.wire import MAX_BODY_BYTES
-from tests.unit.service.rig import LAUNCH, POLICY, bearer, service_at
+from tests.unit.service.rig import LAUNCH, POLICY, START, bearer, service_at
 
 API = "/api/v1"
 
@@ -201,6 +201,25 @@ async def test_what_is_taken_beside_gpus_is_shown(tmp_path: Path) -> None:
         assert why.change.fields["cpus"] <= 2
         node = read(NodeView, (await client.get(f"{API}/nodes")).json()["nodes"][0])
         assert (node.cpus, node.memory_bytes, node.labels) == (8, 64 << 30, {"rack": "r1"})
+
+
+async def test_a_landing_is_told_as_a_promise(tmp_path: Path) -> None:
+    """By the workload, by its explanation and by its nodes, with one and the same time."""
+    async with service_at(tmp_path) as (_, client):
+        body = {"min_runtime_s": 3600, "user": "ada", "allocation": "a", "launch": LAUNCH}
+        for name in ("w1", "w2"):
+            await client.post(f"{API}/workloads", json=body | {"id": name, "gpus": 1})
+        wide = read(Workload, (await client.post(f"{API}/workloads", json=body | {"id": "wide", "gpus": 2})).json())
+        assert (wide.state, wide.start_by_s is not None) == ("queued", True)
+        assert wide.start_by_s is not None
+        assert START / 1000 + 3600 <= wide.start_by_s <= START / 1000 + 8 * 3600 + 20
+        node = read(NodeView, (await client.get(f"{API}/nodes")).json()["nodes"][0])
+        assert [(one.workload, one.gpus, one.start_by_s) for one in node.landings] == [("wide", 2, wide.start_by_s)]
+        why = read(Explanation, (await client.get(f"{API}/workloads/wide/why")).json())
+        assert why.start is not None
+        assert (why.start.kind, why.start.at_s) == ("start_by", wide.start_by_s)
+        narrow = read(Workload, (await client.post(f"{API}/workloads", json=body | {"id": "one", "gpus": 1})).json())
+        assert (narrow.state, narrow.start_by_s) == ("queued", None)
 
 
 async def test_bad_ids_in_paths(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from fastapi import APIRouter, Path, Query, Request
 
 from gpufair.core import events as ev
 from gpufair.core.state import State
-from gpufair.core.units import AllocationPath, Instant, NodeName
+from gpufair.core.units import AllocationPath, NodeName
 from gpufair.service import views
 from gpufair.service.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
-from gpufair.service.context import context, principal
+from gpufair.service.context import Context, context, principal
 from gpufair.service.explained import allocation_view
 from gpufair.service.models import NAME_PATTERN
 from gpufair.service.problems import BadRequest, NotFound
@@ -118,8 +118,7 @@ async def apply_budgets(request: Request) -> Answer:
 async def nodes(request: Request) -> Answer:
     """The machines."""
     it = context(request)
-    found = await it.runtime.read(lambda state: state.nodes())
-    return {"nodes": [views.node_view(view, _last_seen(request, view.node.name)) for view in found]}
+    return {"nodes": await it.runtime.read(lambda state: views.nodes_view(state, it.hub.last_seen))}
 
 
 @router.post("/nodes/{node}/cordon")
@@ -139,10 +138,15 @@ async def _cordon(request: Request, node: str, *, on: bool) -> Answer:
     principal(request).require_operator("cordon nodes")
     kind = ev.NodeCordoned if on else ev.NodeUncordoned
     await it.runtime.do(lambda turn: turn.handle(kind(turn.now, turn.cause(), NodeName(node))))
-    found = await it.runtime.read(lambda state: [view for view in state.nodes() if view.node.name == node])
-    if not found:
-        raise NotFound(f"there is no node {node!r}")
-    return views.node_view(found[0], _last_seen(request, node))
+    return await _node(it, node)
+
+
+async def _node(it: Context, node: str) -> Answer:
+    found = await it.runtime.read(lambda state: views.nodes_view(state, it.hub.last_seen))
+    try:
+        return next(view for view in found if view["name"] == node)
+    except StopIteration:
+        raise NotFound(f"there is no node {node!r}") from None
 
 
 @router.get("/profiles")
@@ -169,8 +173,3 @@ async def timeline(request: Request, after: Annotated[int, Query(ge=0)] = 0) -> 
     entries = await it.journal.entries(after, MAX_TIMELINE)
     found = await asyncio.to_thread(records, entries)
     return {"records": found if who.operates else [without_names(record) for record in found]}
-
-
-def _last_seen(request: Request, node: str) -> Instant | None:
-    seen = context(request).hub.last_seen(node)
-    return None if seen is None else Instant(seen)
