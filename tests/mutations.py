@@ -19,7 +19,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 CORE = Path("scheduler/gpufair/core")
 # Several draws: a law that fails once in a hundred runs guards nothing.
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 
 
 class Mutation(NamedTuple):

@@ -11,7 +11,7 @@ from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import Allocation, Kind, Node, Outcome, Phase, Policy
 from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
-from tests.world import CAUSE, DEFAULT, SMALL, Delays, World
+from tests.world import CAUSE, DEFAULT, FULL, SMALL, Delays, World
 
 OTHER, THIRD = PoolName("other"), PoolName("third")
 
@@ -135,7 +135,7 @@ def scripts(
     trees: Sequence[tuple[tuple[str, str], ...]] = TREES,
     clusters: Sequence[tuple[tuple[int, str, PoolName], ...]] = CLUSTERS,
     late: bool = True,
-    policies: Sequence[Policy] = (SMALL,),
+    policies: Sequence[Policy] = (SMALL, FULL),
     outfits: Sequence[Outfit] = OUTFITS,
 ) -> st.SearchStrategy[Script]:
     """Whole worlds."""
@@ -151,7 +151,7 @@ def scripts(
     )
 
 
-def crowds(policies: Sequence[Policy] = (SMALL,)) -> st.SearchStrategy[Script]:
+def crowds(policies: Sequence[Policy] = (SMALL, FULL)) -> st.SearchStrategy[Script]:
     """Worlds in which nearly everybody has to wait."""
     return scripts(CROWD, least=12, most=30, clusters=CLUSTERS[:4], late=False, policies=policies)
 

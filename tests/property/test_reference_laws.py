@@ -14,10 +14,13 @@ from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import Policy
 from tests import reference_pass
+from tests.long.policies import random_policy
 from tests.strategies import MACHINES, OTHER, OUTFITS, USERS, Command, Script, crowds, scripts, step
 from tests.world import DEFAULT, FULL, SMALL, Delays, World
 
-POLICIES = (SMALL, FULL)
+# Each rule with every other one, and alone.
+MIXED = tuple(random_policy(random.Random(seed)) for seed in range(24))
+POLICIES = (SMALL, FULL, *MIXED)
 
 
 @dataclass
