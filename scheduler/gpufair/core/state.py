@@ -25,6 +25,7 @@ from gpufair.core.model import Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.preview import TYPICAL, Assumed, Preview, preview
 from gpufair.core.pyramid import Pyramid, pyramid
 from gpufair.core.queue import queue
+from gpufair.core.reading import Reading
 from gpufair.core.record import NodeView, Workload, view
 from gpufair.core.recording import record_event
 from gpufair.core.tree import Tree
@@ -47,6 +48,7 @@ class State:
         check_policy(policy)
         self._facts = Facts(policy)
         self._validates = validate
+        self._reading: Reading | None = None  # until the next event
 
     @classmethod
     def of(cls, facts: Facts, validate: bool = False) -> State:
@@ -67,6 +69,7 @@ class State:
         Raises:
             GpufairError: The event is refused; the state is unchanged.
         """
+        self._reading = None
         actions = handle(self._facts, event)
         if self._validates:
             self.validate()
@@ -78,7 +81,7 @@ class State:
         Raises:
             GpufairError: The event does not fit the state: the journal belongs to another one.
         """
-        facts = self._facts
+        facts, self._reading = self._facts, None
         check(event, facts)
         if is_stale(event, facts):
             return
@@ -166,7 +169,9 @@ class State:
         Raises:
             UnknownWorkload: There is none.
         """
-        return explain(self._facts, self._facts.record(workload))
+        if self._reading is None:
+            self._reading = Reading(self._facts)
+        return explain(self._reading, self._facts.record(workload))
 
     def explain_allocation(self, path: AllocationPath) -> tuple[AllocationExplanation, ...]:
         """How an allocation stands among its siblings in each pool, from the root down to it.

@@ -12,15 +12,14 @@ from gpufair.core.explain.answer import Explanation, Holder, Preemption, Threat
 from gpufair.core.explain.holding import leaving, staying
 from gpufair.core.explain.queued import queued
 from gpufair.core.explain.resting import resting
-from gpufair.core.facts import Facts
 from gpufair.core.model import Phase
 from gpufair.core.reading import Reading
 from gpufair.core.record import Record
 
 
-def explain(facts: Facts, record: Record) -> Explanation:
+def explain(reading: Reading, record: Record) -> Explanation:
     """Explain one workload."""
-    return _EXPLAINERS[record.phase](Reading(facts), record)
+    return _EXPLAINERS[record.phase](reading, record)
 
 
 _EXPLAINERS: Final[Mapping[Phase, Callable[[Reading, Record], Explanation]]] = MappingProxyType(
