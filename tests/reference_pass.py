@@ -17,7 +17,7 @@ from gpufair.core import words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
 from gpufair.core.admission import check, is_stale
 from gpufair.core.commit import commit
-from gpufair.core.events import Event, TimePassed
+from gpufair.core.events import Event, ExtensionRequested, TimePassed
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Held, Hungry, Lease, Phase, PreemptReason, Shape
@@ -26,6 +26,7 @@ from gpufair.core.plan import Plan, plan, validate
 from gpufair.core.preemption import BAND, Candidate, Cost, loss
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.recording import record_event
+from gpufair.core.sessions import idle_until, judge_extension
 from gpufair.core.settle import overdue, settle
 from gpufair.core.share import Denominators, Shares
 from gpufair.core.tree import ROOT, Tree
@@ -38,6 +39,8 @@ def handle(facts: Facts, event: Event) -> list[Action]:
     check(event, facts)
     if is_stale(event, facts):
         return []
+    if isinstance(event, ExtensionRequested):
+        judge_extension(facts, facts.record(event.workload), event.min_runtime, event.at)
     due = next_wakeup(facts)
     facts.advance(event.at)
     if isinstance(event, TimePassed) and (due is None or event.at < due):
@@ -78,6 +81,7 @@ class Pass:
         for workload in touched:
             self._settle(workload)
         self._keep_deadlines()
+        self._release_idle()
         self._give_up_reservations()
         self._drain()
         self._start_plain()
@@ -103,6 +107,17 @@ class Pass:
             stop = overdue(self.facts, self.facts.records[workload], self.cause)
             if stop is not None:
                 self._do(stop)
+
+    def _release_idle(self) -> None:
+        facts = self.facts
+        ends = [(end, one.id) for one in facts.holding.values() if (end := idle_until(one)) is not None]
+        for end, workload in sorted(ends):
+            if end <= facts.now:
+                record = facts.records[workload]
+                idle = words.span(record.spec.idle_release or 0)
+                self._notify(
+                    record, PreemptReason.IDLE, None, f"it has run no cell for {idle}: its GPUs are given back"
+                )
 
     def _give_up_reservations(self) -> None:
         for record in _reserved(self.facts):
@@ -831,7 +846,7 @@ def next_wakeup(facts: Facts) -> Instant | None:
     # Those with a reservation need no grid, but they wait for victims to leave.
     somebody_waits = facts.waiting.length > 0
     cordoned = {workload for node in facts.nodes.values() if node.cordoned for workload in node.holders}
-    moments: list[int] = []
+    moments: list[int] = [end for one in facts.holding.values() if (end := idle_until(one)) is not None]
     # Pools in which time alone can change a decision, and those in which a checkpoint is in flight.
     sliding: set[PoolName] = set()
     saving: set[PoolName] = set()

@@ -109,7 +109,7 @@ class Script:
         )
 
 
-USERS = ("submit", "submit", "submit", "submit", "exit", "cancel", "park", "resume", "busy", "idle")
+USERS = ("submit", "submit", "submit", "submit", "exit", "cancel", "park", "resume", "busy", "idle", "extend", "safe")
 # Many who want the same few GPUs: it is there that somebody is preempted.
 CROWD = ("submit",) * 8 + ("exit", "idle")
 MACHINES = ("cordon", "uncordon", "lose", "join", "fail", "sigterm", "budgets")
@@ -213,6 +213,8 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
         "resume": ev.ResumeRequested(now, CAUSE, workload.id, bool(two % 4), SLICES[three % len(SLICES)]),
         "busy": ev.ActivityReported(now, CAUSE, *identity, busy=True),
         "idle": ev.ActivityReported(now, CAUSE, *identity, busy=False),
+        "extend": ev.ExtensionRequested(now, CAUSE, workload.id, Millis(MIN_RUNTIMES[three % len(MIN_RUNTIMES)])),
+        "safe": ev.SafePointReached(now, CAUSE, *identity),
         "fail": ev.StartFailed(now, CAUSE, *identity, "no such image"),
         "sigterm": ev.Released(now, CAUSE, *identity, busy=bool(three % 2)),
     }
@@ -246,6 +248,7 @@ def _submit(world: World, script: Script, command: Command, index: int) -> None:
             pools=pools[three % 4] if several else (DEFAULT,),
             user=RESEARCHERS[(one + index) % len(RESEARCHERS)],
             demands=demands,
+            idle_release=4_000 if script.policy.take_limit is not None and three % 4 == 3 else None,
         )
     except GpufairError:
         return

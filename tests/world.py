@@ -204,6 +204,7 @@ class World:
         user: str = "u",
         grace: int | None = None,
         expected: int | None = None,
+        idle_release: int | None = None,
         demands: Mapping[str, object] = MappingProxyType({}),
     ) -> list[act.Action]:
         if expected is None:
@@ -219,6 +220,7 @@ class World:
             pools=pools,
             grace=None if grace is None else Millis(grace),
             expected=None if expected is None else Millis(expected),
+            idle_release=None if idle_release is None else Millis(idle_release),
         )
         return self.feed(ev.Submitted(self.now, CAUSE, WorkloadId(name), spec))
 

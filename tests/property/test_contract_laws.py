@@ -41,7 +41,10 @@ def test_p01_a_protected_workload_is_never_preempted(script: Script) -> None:
             record = facts.records[action.workload]
             promised[action.workload] = entry.event.at + record.min_runtime
             assert action.held.protected_until == promised[action.workload]
-        elif isinstance(action, act.BeginCheckpoint) and action.reason is not PreemptReason.PARK:
+        elif isinstance(action, act.Extend):
+            assert action.protected_until >= promised[action.workload]
+            promised[action.workload] = action.protected_until
+        elif isinstance(action, act.BeginCheckpoint) and action.reason not in {PreemptReason.PARK, PreemptReason.IDLE}:
             assert entry.event.at >= promised[action.workload]
     assert world.state.protected_preemptions == 0
 
@@ -211,7 +214,7 @@ def test_p15_each_start_after_the_first_was_paid_for_with_a_whole_protection(scr
         if isinstance(action, act.Start):
             granted.setdefault(action.workload, []).append(action.held.granted)
     for workload in world.state.workloads():
-        if workload.spec.allocated:
+        if workload.spec.allocated and workload.spec.idle_release is None:
             earlier = granted.get(workload.id, [])[:-1]
             assert workload.spec.shape.gpus * sum(earlier) <= workload.charged
 

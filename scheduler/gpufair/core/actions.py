@@ -72,6 +72,15 @@ class DropLanding(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class Extend(Action):
+    """It is protected longer: until ``protected_until``, never less than before."""
+
+    incarnation: int
+    protected_until: Instant
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class BeginCheckpoint(Action):
     """Give notice: checkpoint and stop by ``deadline``. ``beneficiary`` is who starts on the freed GPUs."""
 

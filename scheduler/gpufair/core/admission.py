@@ -17,7 +17,7 @@ from gpufair.core.errors import (
     UnknownNode,
     WrongPhase,
 )
-from gpufair.core.facts import Facts
+from gpufair.core.facts import STAYING, Facts
 from gpufair.core.model import HOLDING, Kind, Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.record import NodeRecord
 from gpufair.core.tree import Tree
@@ -219,6 +219,20 @@ def _resume_requested(event: ev.ResumeRequested, facts: Facts) -> None:
         raise InvalidSpec("a slice must be longer than 0; leave it out to ask for the whole min_runtime")
 
 
+@check.register
+def _extension_requested(event: ev.ExtensionRequested, facts: Facts) -> None:
+    record = facts.record(event.workload)
+    if record.phase not in STAYING or record.cancelled or record.parking is not None:
+        raise WrongPhase(record.id, record.phase, "extend", "only what runs and stays can be protected longer")
+    if not record.spec.allocated or not record.gpus:
+        raise WrongPhase(record.id, "unallocated", "extend", "submit it with a min_runtime to have it protected")
+    if event.min_runtime <= 0:
+        raise InvalidSpec("an extension must be longer than 0")
+    if event.min_runtime > facts.policy.max_min_runtime:
+        raise MinRuntimeTooLong(event.min_runtime, facts.policy.max_min_runtime)
+
+
+@check.register(ev.SafePointReached)
 @check.register(ev.ActivityReported)
 @check.register(ev.Started)
 @check.register(ev.StartFailed)
@@ -242,7 +256,14 @@ def is_stale(event: ev.Event, facts: Facts) -> bool:
         case ev.Started():
             record = facts.record(event.workload)
             return event.incarnation != record.incarnation or record.phase not in HOLDING
-        case ev.ActivityReported() | ev.StartFailed() | ev.CheckpointFailed() | ev.Released() | ev.Exited():
+        case (
+            ev.SafePointReached()
+            | ev.ActivityReported()
+            | ev.StartFailed()
+            | ev.CheckpointFailed()
+            | ev.Released()
+            | ev.Exited()
+        ):
             record = facts.record(event.workload)
             return event.incarnation != record.incarnation or record.phase not in HOLDING
         case _:

@@ -88,6 +88,15 @@ def _drop_landing(action: act.DropLanding, facts: Facts) -> None:
 
 
 @commit.register
+def _extend(action: act.Extend, facts: Facts) -> None:
+    record = facts.record(action.workload)
+    facts.extend(record, action.protected_until)
+    record.extension = None
+    # It was judged by rank, so it is not under the debug right any more.
+    facts.count_as_debug(record, False)
+
+
+@commit.register
 def _begin_checkpoint(action: act.BeginCheckpoint, facts: Facts) -> None:
     record = facts.record(action.workload)
     if action.reason in PREEMPTIONS:
@@ -95,6 +104,8 @@ def _begin_checkpoint(action: act.BeginCheckpoint, facts: Facts) -> None:
         if record.spec.allocated and record.held is not None and facts.now < record.held.protected_until:
             # Counted here, apart from the rules that decide, so that a broken rule shows (invariant P1).
             facts.protected_preemptions += 1
+    if action.reason is PreemptReason.IDLE:
+        facts.idle_releases += 1
     move(facts, record, Phase.CHECKPOINTING)
     record.notice, record.notice_why, record.deadline = action.reason, action.why, action.deadline
     record.beneficiary = action.beneficiary

@@ -61,6 +61,7 @@ class Pass:
         for workload in touched:
             self._settle(workload)
         self._keep_deadlines()
+        self._release_idle()
         self._give_up_reservations()
         landings = Touchdown(self.facts, self.cause, self, self._pool)
         landings.give_up()
@@ -97,6 +98,11 @@ class Pass:
             stop = overdue(self.facts, self.facts.records[workload], self.cause)
             if stop is not None:
                 self.do(stop)
+
+    def _release_idle(self) -> None:
+        for record in self.facts.idling.due(self.facts.now, self.facts.records):
+            idle = words.span(record.spec.idle_release or 0)
+            self.notify(record, PreemptReason.IDLE, None, f"it has run no cell for {idle}: its GPUs are given back")
 
     def _give_up_reservations(self) -> None:
         for record in reserved(self.facts):

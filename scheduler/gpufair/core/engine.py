@@ -8,9 +8,10 @@ from gpufair.core.actions import Action
 from gpufair.core.admission import check, is_stale
 from gpufair.core.commit import commit
 from gpufair.core.decide import Pass
-from gpufair.core.events import Event, TimePassed, UtilizationReported
+from gpufair.core.events import Event, ExtensionRequested, TimePassed, UtilizationReported
 from gpufair.core.facts import Facts
 from gpufair.core.recording import record_event
+from gpufair.core.sessions import judge_extension
 from gpufair.core.wakeup import next_wakeup
 
 
@@ -26,6 +27,8 @@ def handle(facts: Facts, event: Event) -> list[Action]:
     check(event, facts)
     if is_stale(event, facts):
         return []
+    if isinstance(event, ExtensionRequested):
+        judge_extension(facts, facts.record(event.workload), event.min_runtime, event.at)
     due = not isinstance(event, TimePassed) or _is_due(facts, event)
     facts.advance(event.at)
     if not due:

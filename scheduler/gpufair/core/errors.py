@@ -101,6 +101,20 @@ class WrongPhase(GpufairError):
         return f"cannot {self.asked} workload {self.workload!r}: it is {self.phase}; {self.instead}"
 
 
+class ExtensionRefused(GpufairError):
+    """A workload asked to be protected longer, and somebody else comes first."""
+
+    def __init__(self, workload: WorkloadId, because: str, until: str) -> None:
+        super().__init__(workload, because, until)
+        self.workload, self.because, self.until = workload, because, until
+
+    def __str__(self) -> str:
+        return (
+            f"workload {self.workload!r} cannot be protected longer than until {self.until}: {self.because}; it runs on "
+            "until somebody needs its GPUs, and may ask again when nobody comes first"
+        )
+
+
 class BudgetError(GpufairError):
     """A budget tree is not valid. ``line`` is the line of the file, where one is known."""
 

@@ -122,8 +122,24 @@ class UtilizationReported(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ExtensionRequested(Event):
+    """A workload that runs asks to be protected for ``min_runtime`` from now on, judged as a submission of this moment."""
+
+    workload: WorkloadId
+    min_runtime: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class SafePointReached(Event):
+    """A workload says that now is a good moment to move it: it would lose little of what it has done so far."""
+
+    workload: WorkloadId
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
 class ActivityReported(Event):
-    """A session began (busy) or ended (idle) running cells."""
+    """A session began (busy) or ended (idle) running cells. Another idle one says that it was active in between."""
 
     workload: WorkloadId
     incarnation: int

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpufair.core import demand, metrics
 from gpufair.core.amount import rest
-from gpufair.core.errors import UnknownWorkload
+from gpufair.core.errors import Inconsistent, UnknownWorkload
 from gpufair.core.horizon import bounds_of
 from gpufair.core.hours import Kept
 from gpufair.core.ledger import PoolLedger
@@ -20,6 +20,7 @@ from gpufair.core.model import Held, Lease, Node, Phase, Policy, WorkloadSpec
 from gpufair.core.record import UNCOUNTED, Landing, NodeRecord, Record, Reservation
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running
+from gpufair.core.sessions import IdleClock
 from gpufair.core.share import Shares
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName, WorkloadId, after
@@ -55,6 +56,8 @@ class Facts:
         self.landed: dict[tuple[PoolName, AllocationPath], Record] = {}  # owners of landings, in the order of grants
         self.landings = 0  # ever granted
         self.protected_preemptions = 0
+        self.idling = IdleClock()
+        self.idle_releases = 0  # not a preemption: they may come during protection
 
     # -- time and workloads ---------------------------------------------------------------------------------------
 
@@ -139,6 +142,18 @@ class Facts:
         self._charge(record, held.leases, +1)
         for lease in held.leases:
             self.nodes[lease.node].holders[record.id] = lease.gpus
+            self.touch(lease.node)
+
+    def extend(self, record: Record, until: Instant) -> None:
+        """It is protected until then. Nobody's protection is ever shortened."""
+        held = record.held
+        if held is None or until < held.protected_until:
+            raise Inconsistent(f"workload {record.id!r} cannot be protected until {until}: it holds {held}")
+        running = self._running(held.pool)
+        running.leave(record)
+        record.held = replace(held, protected_until=until)
+        running.enter(record, self.now)
+        for lease in held.leases:
             self.touch(lease.node)
 
     def hold(self, record: Record) -> None:
@@ -390,6 +405,7 @@ class Facts:
         twin = Facts(self.policy)
         twin.tree, twin.now = self.tree, self.now
         twin.reservations, twin.protected_preemptions = self.reservations, self.protected_preemptions
+        twin.idle_releases = self.idle_releases
         twin.demand = self.demand.copy()
         twin.landings = self.landings
         twin.ledgers = {pool: ledger.copy() for pool, ledger in self.ledgers.items()}
@@ -415,6 +431,7 @@ class Facts:
             self.debugging[record.id] = record
         if record.held is not None:
             self.hold(record)
+            self.idling.watch(record)
 
     def list_nodes(self) -> None:
         """List the nodes by pool and by room, once all of them and all workloads are here."""

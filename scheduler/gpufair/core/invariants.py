@@ -14,6 +14,7 @@ from gpufair.core.possible import could_hold_now
 from gpufair.core.queue import queue
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running
+from gpufair.core.sessions import idle_until
 from gpufair.core.units import AllocationPath, Instant, PoolName
 
 
@@ -195,6 +196,9 @@ def _indexes(facts: Facts) -> Iterator[str]:
     """What is kept beside the records and nodes, so that a pass need not go through them, says the same as they do."""
     if facts.leaving.keys() != {one.id for one in facts.holding.values() if one.phase in LEAVING}:
         yield f"those who are leaving are listed as {sorted(facts.leaving)}"
+    releases = [due for one in facts.holding.values() if (due := idle_until(one)) is not None]
+    if facts.idling.next(facts.records) != min(releases, default=None):
+        yield f"the next idle release is listed as {facts.idling.next(facts.records)}"
     if facts.debugging.keys() != {one.id for one in facts.records.values() if one.debug}:
         yield f"those under the debug right are listed as {sorted(facts.debugging)}"
     idle = [one.id for one in facts.debugging.values() if one.held is None and one.reservation is None]

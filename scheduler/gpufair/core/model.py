@@ -156,6 +156,7 @@ class WorkloadSpec:
     pools: tuple[PoolName, ...] = (DEFAULT_POOL,)
     name: str = ""
     grace: Millis | None = None  # None = the policy's grace for this kind
+    idle_release: Millis | None = None  # a session that runs no cell for so long gives its GPUs back; None = never
     expected: Millis | None = None  # how long it needs its GPUs in all; None = unknown
     # How to run it: opaque to the core, read by the node. JSON-able; holds no secret.
     launch: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
@@ -240,6 +241,7 @@ class PreemptReason(StrEnum):
     TAKE_LIMIT = "take-limit"  # its leaf holds more than the take limit and another one is hungry
     DEBUG = "debug"  # the debug right, where rank alone would not do
     LANDING = "landing"  # it was ready for a landing whose time has come
+    IDLE = "idle"  # it ran no cell for as long as its idle release allows
     PARK = "park"  # its owner asked
     DRAIN = "drain"
     SHUTDOWN = "shutdown"  # the embedded service parks everything before it ends

@@ -82,6 +82,10 @@ class Record:
     outcome: Outcome | None = None
     ended_at: Instant | None = None
     resume_from_checkpoint: bool = True
+    active_at: Instant = Instant(0)  # when it came up, or last ran a cell as far as was reported
+    safe_at: Instant | None = None  # when it last said that it was at a safe point
+    restored_in: Millis | None = None  # how long its last restore took
+    extension: Millis | None = None  # asked for, and granted, but not applied yet
     slice: Millis | None = None  # the next start asks for no more protection than this
     cancelled: bool = False
     parking: PreemptReason | None = None  # its owner wants it parked, once it has released its GPUs

@@ -10,7 +10,7 @@ from gpufair.core.model import HOLDING, Phase
 from gpufair.core.record import Record
 from gpufair.core.transitions import move
 from gpufair.core.tree import Tree
-from gpufair.core.units import GpuMillis, WorkloadId
+from gpufair.core.units import GpuMillis, WorkloadId, since
 
 Touched = tuple[WorkloadId, ...]
 
@@ -128,8 +128,22 @@ def _utilization_reported(event: ev.UtilizationReported, facts: Facts) -> Touche
 
 @record_event.register
 def _activity_reported(event: ev.ActivityReported, facts: Facts) -> Touched:
-    facts.record(event.workload).busy = event.busy
+    record = facts.record(event.workload)
+    record.busy, record.active_at = event.busy, facts.now
+    facts.idling.watch(record)
     return ()
+
+
+@record_event.register
+def _safe_point_reached(event: ev.SafePointReached, facts: Facts) -> Touched:
+    facts.record(event.workload).safe_at = facts.now
+    return ()
+
+
+@record_event.register
+def _extension_requested(event: ev.ExtensionRequested, facts: Facts) -> Touched:
+    facts.record(event.workload).extension = event.min_runtime
+    return (event.workload,)
 
 
 @record_event.register
@@ -137,7 +151,11 @@ def _started(event: ev.Started, facts: Facts) -> Touched:
     record = facts.record(event.workload)
     record.devices, record.lost = event.devices, event.lost
     if record.phase in {Phase.STARTING, Phase.RESTORING}:
+        if record.phase is Phase.RESTORING and record.held is not None:
+            record.restored_in = since(facts.now, record.held.granted_at)
         move(facts, record, Phase.RUNNING)
+        record.active_at = facts.now
+        facts.idling.watch(record)
     return ()
 
 

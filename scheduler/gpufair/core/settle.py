@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from gpufair.core import words
-from gpufair.core.actions import Action, BeginCheckpoint, End, Park, Requeue, Stop
+from gpufair.core.actions import Action, BeginCheckpoint, End, Extend, Park, Requeue, Stop
 from gpufair.core.facts import STAYING, Facts
-from gpufair.core.model import HOLDING, Kind, Outcome, Phase
+from gpufair.core.model import HOLDING, Kind, Outcome, Phase, PreemptReason
 from gpufair.core.record import Record
+from gpufair.core.sessions import extended_until
 from gpufair.core.units import CauseId
 
 # A node that fails to start something is often broken; three more tries find another node or show that it is the spec.
@@ -42,6 +43,10 @@ def _while_holding(facts: Facts, record: Record, cause: CauseId) -> Action | Non
         return Stop(cause, record.id, held.incarnation, "cancelled by its owner")
     if len(held.leases) < record.spec.shape.nodes:
         return Stop(cause, record.id, held.incarnation, "one of its nodes was lost; a gang starts and stops whole")
+    if record.extension is not None and record.phase in STAYING:
+        until = extended_until(facts, record, record.extension, facts.now)
+        why = f"of those who wait and could use its GPUs nobody comes before {record.spec.allocation}"
+        return Extend(cause, record.id, held.incarnation, until, why)
     if record.parking is None or record.phase is Phase.CHECKPOINTING:
         return None
     if record.phase is not Phase.RUNNING:
@@ -80,6 +85,8 @@ def _after_release(facts: Facts, record: Record, cause: CauseId) -> Action:
 def _went(facts: Facts, record: Record) -> str:
     if record.beneficiary is not None:
         return f"preempted for {facts.label(record.beneficiary)}"
+    if record.notice is PreemptReason.IDLE:
+        return "its GPUs given back"
     if record.notice is not None:
         return f"told to leave ({record.notice})"
     return "its node was lost or let it go"

@@ -53,6 +53,7 @@ def snapshot(state: State) -> Plain:
         "reservations": facts.reservations,
         "landings": facts.landings,
         "protected_preemptions": facts.protected_preemptions,
+        "idle_releases": facts.idle_releases,
     }
 
 
@@ -101,6 +102,7 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
     facts.reservations = int(plain["reservations"])
     facts.landings = int(plain.get("landings", 0))  # there were none in older ones
     facts.protected_preemptions = int(plain["protected_preemptions"])
+    facts.idle_releases = int(plain.get("idle_releases", 0))
     open_researchers(facts, {PoolName(pool) for pool, each in plain["ledgers"].items() if "researchers" not in each})
     if "wishes" not in plain:
         open_demand(facts)

@@ -39,7 +39,7 @@ def _queued_to_granted(facts: Facts, record: Record) -> None:
     record.starts += 1
     record.waits = ()
     record.busy = record.interrupted = False
-    record.parking = record.slice = None
+    record.parking = record.slice = record.safe_at = record.extension = None
     record.devices, record.lost = (), ()
     record.deadline = record.notice = record.beneficiary = record.exit = None
     record.notice_why = ""

@@ -28,6 +28,9 @@ def next_wakeup(facts: Facts) -> Instant | None:
             grid = min(policy.grid, policy.grid_checkpoint) if _saves(facts, pool) else policy.grid
             moments.append((facts.now // grid + 1) * grid)
     moments += _ends_of_drained(facts)
+    idle = facts.idling.next(facts.records)
+    if idle is not None:
+        moments.append(idle)
     moments += _landings(facts)
     for record in facts.leaving.values():
         # A stop has no further deadline, but once it is late nobody counts on its GPUs any more. Those with a

@@ -148,9 +148,9 @@ class ReportReader:
         turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=progress), durable=False)
 
     def _activity(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        # An idle report after an idle one says that a cell came and went: the session was active in between.
         busy = report.body.get("busy") is True
-        if busy != workload.busy:
-            turn.handle(ev.ActivityReported(turn.now, turn.cause(), workload.id, workload.incarnation, busy))
+        turn.handle(ev.ActivityReported(turn.now, turn.cause(), workload.id, workload.incarnation, busy))
 
     def _kernel_died(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         detail = turn.detail(workload.id)
