@@ -21,7 +21,7 @@ def print_explanation(explanation: Explanation, known: Mapping[str, Workload], n
     line(f"  {localised(clean(explanation.sentence, 1000), now)}")
     if explanation.start is not None and (explanation.start.at_s is not None or explanation.start.because):
         line("")
-        line(_start(explanation.start, now))
+        line(_start(explanation.start, explanation.sentence, now))
     if explanation.mine is not None:
         _comparison(explanation, explanation.mine)
     _threat(explanation, known, now)
@@ -39,11 +39,13 @@ def _place(explanation: Explanation) -> str:
     return f" of {explanation.queued}" if explanation.state == "queued" else f", {ordinal(explanation.position)}"
 
 
-def _start(start: StartTime, now: float) -> str:
+def _start(start: StartTime, said: str, now: float) -> str:
     if start.at_s is None:
         return f"When it may start is not known: {clean(start.because, 500).removeprefix('no estimate: ')}"
     when = moment(start.at_s, now)
-    because = f": {clean(start.because, 500).removeprefix('an estimate: ')}" if start.because else ""
+    because = ""
+    if start.because and start.because not in said:  # of a landing the sentence has told already
+        because = f": {localised(clean(start.because, 500), now).removeprefix('an estimate: ')}"
     if start.kind == "start_by":
         return f"Starts by {when} at the latest; this is binding{because}"
     return f"May start about {when}; this is an estimate, not a promise{because}"
