@@ -20,6 +20,8 @@ def brief(facts: Facts, record: Record, guess: Estimate) -> str:
     """
     if record.reservation is not None:
         return record.reason
+    if record.landing is not None:
+        return f"it owns a landing and starts by {words.moment(record.landing.start_by)} at the latest"
     said = _obstacle(facts, record)
     if guess.at is None:
         said += f"; {guess.basis}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gpufair.core.brief import brief
 from gpufair.core.coach import Outlook
+from gpufair.core.estimate import estimate
 from gpufair.core.explain import Explanation
 from gpufair.core.model import Allocation, Kind, Node, PreemptReason, Shape, WorkloadSpec
 from gpufair.core.preview import Assumed, StepKind
@@ -31,8 +33,13 @@ def told(world: World, name: str) -> Explanation:
 
 def test_the_owner_of_a_landing_is_told_a_binding_time_and_how_it_comes_about() -> None:
     """A promise, not an estimate."""
-    gang = told(hole(), "gang")
+    world = hole()
+    gang = told(world, "gang")
     assert gang.binding
+    facts = world.state.facts
+    record = facts.record(WorkloadId("gang"))
+    said = brief(facts, record, estimate(facts, record, 0))
+    assert said == "it owns a landing and starts by 1970-01-01 00:00:18Z at the latest"
     assert gang.estimate == 18_000
     assert gang.estimate_basis.startswith("it will start by 1970-01-01 00:00:18Z at the latest: 4 GPUs on n0")
     assert gang.sentence.startswith("It owns a landing on n0 at 1970-01-01 00:00:12Z: it will start by")
