@@ -133,6 +133,10 @@ class Freed:
                     add_rest(self._rest, record)
         return self._rest
 
+    def includes(self, workload: WorkloadId) -> bool:
+        """Whether it is so because this workload would leave."""
+        return any(workload in group for group in self._groups)
+
     def of(self, name: NodeName) -> Amount:
         """All three of one node."""
         return Amount(self.gpus.get(name, 0), *self.rest.get(name, (0, 0)))
@@ -146,7 +150,7 @@ class Freed:
         for name, (cpus, memory) in other.rest.items() if rest else ():
             mine = both.get(name, (0, 0))
             both[name] = mine[0] + cpus, mine[1] + memory
-        return Freed(gpus, rest=both)
+        return Freed(gpus, (*self._groups, *other._groups), both)
 
     def take(self, name: NodeName, part: Amount) -> None:
         """Somebody counts on this part of it."""

@@ -20,7 +20,7 @@ from gpufair.core.amount import Freed
 from gpufair.core.coming import coming
 from gpufair.core.debug import DebugBudget, is_debug, largest_victim
 from gpufair.core.facts import Facts
-from gpufair.core.horizon import FOREVER, GUEST
+from gpufair.core.horizon import FOREVER
 from gpufair.core.model import Shape
 from gpufair.core.record import Record
 from gpufair.core.rooms import Rooms
@@ -46,6 +46,7 @@ class Chances:
         self.coming = coming(facts, pool)
         self._facts = facts
         self._hopeful: dict[Shape, bool] = {}
+        self._earliest: dict[Shape, Instant] = {}
         self._hopeless: set[Shape] = set()
         # (priority, promised GPU time) of those in a leaf who may preempt nobody, or too few for their shape. Who has
         # no more priority and asks for no less protection may not either, as long as nothing is granted.
@@ -115,14 +116,29 @@ class Chances:
             freed = self.running.freed()
             if self.coming:
                 freed = freed.and_also(self.coming, rest=shape.counted)
-            known = self._hopeful[shape] = self.rooms.fits(shape, freed, GUEST)
+            known = self._hopeful[shape] = self.rooms.fits(shape, freed, self.earliest(shape))
             if not known:
                 self._hopeless.add(shape)
         return known
 
-    def is_coming(self, shape: Shape, until: Instant = GUEST) -> bool:
-        """Whether there will be room for a shape once all have left who are leaving anyway, for a guest at least."""
-        return bool(self.coming) and self.rooms.fits(shape, self.coming, until)
+    def is_coming(self, shape: Shape, until: Instant | None = None) -> bool:
+        """Whether there will be room for a shape once all have left who are leaving anyway: for somebody whose protection
+        would end then, or for the shortest that asks for it."""
+        if not self.coming:
+            return False
+        return self.rooms.fits(shape, self.coming, self.earliest(shape) if until is None else until)
+
+    def earliest(self, shape: Shape) -> Instant:
+        """When the protection of the shortest allocated workload would end that asks for a shape here."""
+        if not self.rooms.bounded:
+            return FOREVER
+        known = self._earliest.get(shape)
+        if known is None:
+            turns = self._facts.waiting.allocated.turns
+            asking = (leaves for (_, pool), turn in turns.items() if pool == self.pool for leaves in (turn.get(shape, {}),))
+            spans = [group.claim[0] for leaves in asking for group in leaves.values()]
+            known = self._earliest[shape] = self.until(min(spans)) if spans else FOREVER
+        return known
 
     def until(self, span: int) -> Instant:
         """When the protection of a workload would end that starts now: after now, even if it has none."""
@@ -176,7 +192,7 @@ class Chances:
         for shape, leaves in turn.items():
             if not self.hopeful(shape):
                 continue
-            gpus, could = shape.gpus, self._at_will(shape, GUEST if self.rooms.bounded else FOREVER)
+            gpus, could = shape.gpus, self._at_will(shape, self.earliest(shape))
             # Without room only those can act who could move somebody.
             some = leaves if could or self._debug_shape(shape) else self._movers & leaves.keys()
             for leaf in some:
@@ -202,13 +218,13 @@ class Chances:
         hysteresis = self._facts.policy.hysteresis
         outranked = tuple(other for other in exposed if self.shares.outranks(leaf, other, promise, hysteresis))
         freed = self._freed_by(outranked, (leaf, priority) if own else None, excess)
-        return self.rooms.fits(shape, freed, self.until(span), lifted=True)
+        return self.rooms.fits(shape, freed, self.until(span))
 
     def _preempts_own(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         span, priority = group.claim
         own = leaf in self.running.exposed and priority > self._lowest(leaf)
         freed = self._freed_by((), (leaf, priority), {}) if own else None
-        return own and self.rooms.fits(shape, freed, self.until(span), lifted=True)
+        return own and self.rooms.fits(shape, freed, self.until(span))
 
     def _freed_by(
         self,
@@ -241,7 +257,7 @@ class Chances:
 
     def _somebody_at_will(self, shape: Shape, leaves: Mapping[AllocationPath, Group]) -> bool:
         """Whether anybody who asks for a shape could start like that. Most often a guest could not, so nobody can."""
-        if not self._at_will(shape, GUEST if self.rooms.bounded else FOREVER):
+        if not self._at_will(shape, self.earliest(shape)):
             return False
         return any(
             self._at_will(shape, self.until(group.claim[0])) and not self.take.holds_back(leaf, shape.gpus)
@@ -254,12 +270,12 @@ class Chances:
         known = self._fits.get((shape, until))
         if known is None:
             freed = sum_up(self.running.unallocated)
-            known = self._fits[shape, until] = self.rooms.fits(shape, freed, until, lifted=True)
+            known = self._fits[shape, until] = self.rooms.fits(shape, freed, until)
         return known
 
     def _debug_shape(self, shape: Shape) -> bool:
         """Whether somebody could make way for a shape under the debug right."""
-        return bool(self.running.exposed) and shape.gpus <= self.debug.most and self.fits_debug(shape, GUEST)
+        return bool(self.running.exposed) and shape.gpus <= self.debug.most and self.fits_debug(shape, self.earliest(shape))
 
     def _debugs(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         """Whether the shortest of a group could start under the debug right."""
@@ -273,7 +289,7 @@ class Chances:
         known = self._fits_debug.get((shape, until))
         if known is None:
             freed = self.running.freed_by_small(largest_victim(shape.gpus))
-            known = self._fits_debug[shape, until] = self.rooms.fits(shape, freed, until, lifted=True)
+            known = self._fits_debug[shape, until] = self.rooms.fits(shape, freed, until)
         return known
 
     def _outranks(self, leaf: AllocationPath, promise: int) -> bool:

@@ -55,6 +55,7 @@ class Facts:
         self.reservations = 0  # ever made
         self.landed: dict[tuple[PoolName, AllocationPath], Record] = {}  # owners of landings, in the order of grants
         self.landings = 0  # ever granted
+        self.landings_in_doubt = True  # something has changed that may have voided one: a pass looks, and clears it
         self.protected_preemptions = 0
         self.idling = IdleClock()
         self.idle_releases = 0  # not a preemption: they may come during protection
@@ -304,6 +305,7 @@ class Facts:
     def put_node(self, node: Node) -> None:
         """A node is there, with this inventory."""
         known = self.nodes.get(node.name)
+        self.landings_in_doubt = True
         if known is None:
             self.nodes[node.name] = NodeRecord(node)
             self.nodes = dict(sorted(self.nodes.items()))
@@ -325,6 +327,7 @@ class Facts:
 
     def apply_budgets(self, tree: Tree) -> None:
         """From now on another tree holds."""
+        self.landings_in_doubt = True
         self.tree = tree
         demand.recount(self)
 
@@ -352,6 +355,7 @@ class Facts:
             self.rooms[node.counted_in].drop(name)
         self.rooms.setdefault(node.node.pool, Rooms()).put(node)
         if not node.open or name in self.closed:
+            self.landings_in_doubt = True
             self._capacities = {}  # it may have been lost, or be back
             (self.closed.discard if node.open else self.closed.add)(name)
         node.uses, node.counted_in = uses, node.node.pool

@@ -15,9 +15,10 @@ from gpufair.core.record import Bound, NodeRecord
 from gpufair.core.units import Instant, WorkloadId
 
 if TYPE_CHECKING:
+    from gpufair.core.amount import Freed
     from gpufair.core.facts import Facts
 
-# Ends of protection: of unallocated work, which has none and is a guest everywhere; and later than every horizon.
+# Ends of protection: earlier than every horizon, for whoever would be a guest everywhere; and later than all.
 GUEST: Final = Instant(-1)
 FOREVER: Final = Instant(1 << 62)
 _ENDLESS: Final = 1 << 30
@@ -69,7 +70,7 @@ def applying(node: NodeRecord, until: Instant, owner: WorkloadId | None) -> Iter
 
     Args:
         node: Where it would start.
-        until: When its protection would end; ``GUEST`` outstays nothing.
+        until: When its protection would end.
         owner: Whose landing does not hinder it, as it is its own.
     """
     mine: Bound | None = None
@@ -109,16 +110,16 @@ def site(node: NodeRecord, until: Instant, owner: WorkloadId | None = None) -> S
     return Site(node.free, cap, fixed or frozenset())
 
 
-def room_with(node: NodeRecord, more: int, until: Instant, lifted: bool = False) -> int:
-    """GPUs that a start whose protection ends at ``until`` could have if ``more`` became free.
-
-    If ``lifted``, as many as possible of these by those whose leaving gives to all who stay beyond the horizons.
-    """
+def room_with(node: NodeRecord, more: Freed | None, until: Instant) -> int:
+    """GPUs that a start whose protection ends at ``until`` could have if what is in ``more`` became free."""
+    gpus = more.gpus.get(node.node.name, 0) if more is not None else 0
     if not node.bounds:
-        return node.room + more
+        return node.room + gpus
     here = site(node, until)
-    given = min(more, sum(node.holders.get(one, 0) for one in here.fixed)) if lifted else 0
-    return min(here.free + more, here.cap + given)
+    given = 0
+    if more is not None and here.fixed:
+        given = sum(node.holders.get(one, 0) for one in here.fixed if more.includes(one))
+    return min(here.free + gpus, here.cap + given)
 
 
 def guest_until(nodes: Iterable[NodeRecord], until: Instant) -> Instant | None:

@@ -55,7 +55,7 @@ def place(
         until: When the protection of whoever starts would end.
     """
     found = [
-        (room_with(node, _more(extra, node), until), node) for node in nodes if _has_room(node, shape, extra, until)
+        (room_with(node, extra, until), node) for node in nodes if _has_room(node, shape, extra, until)
     ]
     if shape.gpus_per_node:
         found.sort(key=lambda one: (bool(one[1].bounds), one[0], one[1].node.name))
@@ -96,10 +96,9 @@ def holds(
     shape: Shape,
     extra: Freed | None = None,
     until: Instant = FOREVER,
-    lifted: bool = False,
 ) -> bool:
-    """Whether ``place`` would find room for the whole shape. For ``lifted`` see ``Rooms.fits``."""
-    return enough((node.node for node in nodes if _has_room(node, shape, extra, until, lifted)), shape)
+    """Whether ``place`` would find room for the whole shape."""
+    return enough((node.node for node in nodes if _has_room(node, shape, extra, until)), shape)
 
 
 def enough(nodes: Iterable[Node], shape: Shape) -> bool:
@@ -120,10 +119,10 @@ def suits(nodes: Mapping[NodeName, NodeRecord], leases: Iterable[Lease], shape: 
 
 
 def _has_room(
-    node: NodeRecord, shape: Shape, extra: Freed | None, until: Instant = FOREVER, lifted: bool = False
+    node: NodeRecord, shape: Shape, extra: Freed | None, until: Instant = FOREVER
 ) -> bool:
     wanted = shape.gpus_per_node
-    if (wanted and room_with(node, _more(extra, node), until, lifted) < wanted) or not admits(node, shape):
+    if (wanted and room_with(node, extra, until) < wanted) or not admits(node, shape):
         return False
     return not shape.counted or _rest_fits(node, shape, extra)
 
@@ -132,10 +131,6 @@ def _rest_fits(node: NodeRecord, shape: Shape, extra: Freed | None) -> bool:
     has = left(node) + extra.of(node.node.name) if extra is not None else left(node)
     wanted: Amount = asked(shape)
     return has.cpus >= wanted.cpus and has.memory >= wanted.memory
-
-
-def _more(extra: Freed | None, node: NodeRecord) -> int:
-    return extra.gpus.get(node.node.name, 0) if extra is not None else 0
 
 
 def by_name(lease: Lease) -> NodeName:

@@ -51,7 +51,7 @@ def _by_rank(facts: Facts, here: Chances, record: Record) -> Plan | None:
         return None
     right = rights(facts, here.shares, here.running, record)
     freed, ends = sum_up(*right.groups()), here.ends(record)
-    fits = here.rooms.fits(record.spec.shape, freed, ends, lifted=True)
+    fits = here.rooms.fits(record.spec.shape, freed, ends)
     found = plan(facts, candidates(facts, here.shares, right), record, here.pool, ends) if fits else None
     if found is None:
         # Where there are horizons, the quick look may say too much.
@@ -63,7 +63,7 @@ def _by_rank(facts: Facts, here: Chances, record: Record) -> Plan | None:
 def _at_home(facts: Facts, here: Chances, record: Record) -> Plan | None:
     right = replace(rights(facts, here.shares, here.running, record), outranked=())
     ends = here.ends(record)
-    if not here.rooms.fits(record.spec.shape, sum_up(*right.groups()), ends, lifted=True):
+    if not here.rooms.fits(record.spec.shape, sum_up(*right.groups()), ends):
         return None
     return plan(facts, candidates(facts, here.shares, right), record, here.pool, ends)
 
@@ -78,7 +78,7 @@ def _beyond(here: Chances, record: Record, right: Rights) -> Iterator[Record]:
 def _by_take_limit(facts: Facts, here: Chances, record: Record) -> Plan | None:
     right = rights(facts, here.shares, here.running, record)
     beyond, ends = {victim.id: victim for victim in _beyond(here, record, right)}, here.ends(record)
-    if not beyond or not here.rooms.fits(record.spec.shape, sum_up(*right.groups(), beyond), ends, lifted=True):
+    if not beyond or not here.rooms.fits(record.spec.shape, sum_up(*right.groups(), beyond), ends):
         return None
     leaves = {victim.spec.allocation: None for victim in beyond.values()}
     levels = bands((here.shares.metric(leaf), leaf) for leaf in (*right.outranked, *leaves))
@@ -100,7 +100,7 @@ def _by_take_limit(facts: Facts, here: Chances, record: Record) -> Plan | None:
     # The cheapest place would take a leaf below its limit. Then only so much of it counts as stays beyond.
     taken = within(here.take.excess(record.spec.allocation), sorted(taken, key=cost_of))
     freed = sum_up(*right.groups(), {one.record.id: one.record for one in taken})
-    if not here.rooms.fits(record.spec.shape, freed, ends, lifted=True):
+    if not here.rooms.fits(record.spec.shape, freed, ends):
         return None
     return plan(facts, sorted([*found, *taken], key=cost_of), record, here.pool, ends)
 

@@ -74,7 +74,6 @@ class Rooms:
         shape: Shape,
         freed: Freed | None = None,
         until: Instant = FOREVER,
-        lifted: bool = False,
     ) -> bool:
         """Whether there would be room for the whole shape with what is ``freed`` beside what is free.
 
@@ -82,9 +81,6 @@ class Rooms:
             shape: What is asked for.
             freed: What there would be beside it.
             until: When the protection of whoever starts would end.
-            lifted: ``freed`` are those of workloads that run now. Some may be there beyond horizons, so their leaving
-                gives to those who would be, too; who they are is not looked at, so this may say too much, never too
-                little.
         """
         wanted, missing, kind = shape.gpus_per_node, shape.nodes, shape.gpu_type
         for room, names in self._by_type.get(kind, {}).items():
@@ -103,11 +99,11 @@ class Rooms:
             if not one.bounds:
                 missing -= one.room < wanted
             elif room_for(one, until) < wanted:
-                missing -= room_with(one, gpus, until, lifted) >= wanted
+                missing -= room_with(one, freed, until) >= wanted
         if missing > 0 or not shape.demanding:
             return missing <= 0
         # The GPUs would do; whether they are where the shape wants them, only the nodes themselves tell.
-        return placement.holds(self._nodes.values(), shape, freed, until, lifted)
+        return placement.holds(self._nodes.values(), shape, freed, until)
 
     def place(
         self, shape: Shape, blocks: tuple[str, ...] = (), until: Instant = FOREVER

@@ -167,4 +167,4 @@ def _could_use(facts: Facts, record: Record, shape: Shape, pool: PoolName) -> bo
     here = any(
         admits(node, shape) and node.free + freed.gpus.get(node.node.name, 0) >= shape.gpus_per_node for node in nodes
     )
-    return here and facts.rooms[pool].fits(shape, freed, GUEST, lifted=True)
+    return here and facts.rooms[pool].fits(shape, freed, GUEST)

@@ -23,8 +23,8 @@ from gpufair.core.plan import cheapest, with_horizons
 from gpufair.core.preemption import Candidate, candidates, cost_of, rights
 from gpufair.core.record import Landing, NodeRecord, Record
 from gpufair.core.running import sum_up
-from gpufair.core.units import AllocationPath, CauseId, Instant, PoolName, WorkloadId
-from gpufair.core.waiting import Group, Turn
+from gpufair.core.units import CauseId, Instant, PoolName, WorkloadId
+from gpufair.core.waiting import Turn
 
 # A single GPU is had in its turn as soon as one is free; what is larger could wait for ever for enough at once.
 LARGER_THAN: Final = 1
@@ -65,11 +65,14 @@ class Touchdown:
     # -- landings that are there ----------------------------------------------------------------------------------
 
     def give_up(self) -> None:
-        """Drop those that cannot come true."""
+        """Drop those that cannot come true. Only nodes and budgets that change make it so."""
+        if not self._facts.landings_in_doubt:
+            return
         for record in tuple(self._facts.landed.values()):
             why = self._void(record)
             if why:
                 self._deeds.do(DropLanding(self._cause, record.id, f"its landing cannot come true: {why}"))
+        self._facts.landings_in_doubt = False
 
     def _void(self, record: Record) -> str:
         landing, facts = record.landing, self._facts
@@ -202,26 +205,24 @@ class Touchdown:
         for choice, pool in sorted(facts.waiting.allocated.turns):
             if pool in full:
                 continue
-            turn = self._lacking(facts.waiting.allocated.turns.get((choice, pool), {}), pool)
-            if turn and self._smallest(turn) > self._left(pool):
+            turn = facts.waiting.allocated.turns.get((choice, pool), {})
+            if min((shape.gpus for shape in turn if _is_large(shape)), default=0) > self._left(pool):
                 full.add(pool)
-            elif turn:
-                landed = self._grant_in(turn, self._pool(pool), full) or landed
+                continue
+            lacking = self._lacking(turn, pool)
+            if lacking:
+                landed = self._grant_in(lacking, self._pool(pool), full) or landed
         return landed
 
     def _lacking(self, turn: Turn, pool: PoolName) -> Turn:
-        """Those of a turn whose leaf could have a landing and has none."""
-        facts, found = self._facts, Turn()
+        """Those of a turn whose leaf has no landing."""
+        have = {leaf for where, leaf in self._facts.landed if where == pool}
+        found = Turn()
         for shape, leaves in turn.items():
-            if not _is_large(shape):
-                continue
-            open_leaves: dict[AllocationPath, Group] = {
-                leaf: group
-                for leaf, group in leaves.items()
-                if (pool, leaf) not in facts.landed and facts.tree[leaf].entitlement
-            }
-            if open_leaves:
-                found[shape] = open_leaves
+            if _is_large(shape):
+                open_leaves = {leaf: group for leaf, group in leaves.items() if leaf not in have}
+                if open_leaves:
+                    found[shape] = open_leaves
         return found
 
     def _left(self, pool: PoolName) -> float:
@@ -229,10 +230,6 @@ class Touchdown:
         facts = self._facts
         held = [record.gpus for (where, _), record in facts.landed.items() if where == pool]
         return facts.policy.landing_share * facts.capacity(pool) - sum(held) if held else float("inf")
-
-    @staticmethod
-    def _smallest(turn: Turn) -> int:
-        return min(shape.gpus for shape in turn)
 
     def _grant_in(self, turn: Turn, here: Chances, full: set[PoolName]) -> bool:
         facts, landed = self._facts, False
@@ -245,6 +242,9 @@ class Touchdown:
             head, workload = step
             record = facts.records[workload]
             shape = record.spec.shape
+            if not facts.tree[leaf].entitlement:
+                walk.done(leaf)
+                continue
             kept = record.reservation is not None or record.landing is not None
             if kept or here.is_coming(shape, here.until(record.min_runtime)):
                 head.skip(record.spec.user)

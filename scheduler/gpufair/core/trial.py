@@ -118,7 +118,7 @@ def could(reading: Reading, spec: WorkloadSpec) -> bool:
         here = reading.chances(pool)
         if here.running.freed():
             group = {one: facts.records[one] for one in sorted(may_leave(facts, here, wish))}
-            if group and here.rooms.fits(spec.shape, sum_up(group), here.ends(wish), lifted=True):
+            if group and here.rooms.fits(spec.shape, sum_up(group), here.ends(wish)):
                 return True
     return False
 
