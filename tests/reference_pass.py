@@ -88,6 +88,7 @@ class Pass:
         self._start_reserved()
         self._walk_allocated()
         self._start_unallocated()
+        self._move()
         return self.actions
 
     def _do(self, action: Action) -> None:
@@ -153,8 +154,43 @@ class Pass:
         }
         for workload in sorted(leaving):
             record = self.facts.records[workload]
-            if record.phase in STAYING and self.facts.exposed(record):
+            if record.phase not in STAYING:
+                continue
+            if self.facts.exposed(record):
                 self._notify(record, PreemptReason.DRAIN, None, "its node is cordoned and its protection has ended")
+                continue
+            for node, deadline, force in drains(self.facts, record):
+                ended = f"{node} was to be empty by {words.moment(deadline)}"
+                if deadline <= self.facts.now and record.spec.movable:
+                    self._notify(record, PreemptReason.MOVED, None, f"{ended}, and its owner allows it to be moved")
+                    break
+                if deadline <= self.facts.now and force:
+                    self._notify(record, PreemptReason.FORCED, None, f"{ended}, and an operator forces it")
+                    break
+
+    def _move(self) -> None:
+        """One in each pool whose owner allows it goes where there is room."""
+        for pool in self.facts.pools():
+            here = sorted(
+                one.id
+                for one in self.facts.holding.values()
+                if one.held is not None and one.held.pool == pool and one.spec.movable
+            )
+            if any(self.facts.records[one].notice is PreemptReason.MOVED for one in here):
+                continue
+            for workload in here:
+                record = self.facts.records[workload]
+                assert record.held is not None
+                nodes = [self.facts.nodes[lease.node] for lease in record.held.leases]
+                closed = [node.node.name for node in nodes if node.cordoned or node.lost]
+                wanted = record.phase is Phase.RUNNING and any(node.cordoned and not node.lost for node in nodes)
+                places = [place(self.facts, other, record.spec.shape) for other in record.spec.pools] if wanted else []
+                found = next((leases for leases in places if leases is not None), None)
+                if found is not None:
+                    room = f"{words.places(found)} had room"
+                    why = f"{closed[0]} is to be emptied, its owner allows it to be moved, and {room}"
+                    self._notify(record, PreemptReason.MOVED, None, why)
+                    break
 
     def _notify(self, record: Record, reason: PreemptReason, beneficiary: WorkloadId | None, why: str) -> None:
         deadline = self.facts.deadline(record)
@@ -835,6 +871,14 @@ def occupancies(ledger: PoolLedger, tree: Tree, now: Instant, window: Millis) ->
     return {path: GpuMillis(occupancy) for path, occupancy in result.items()}
 
 
+def drains(facts: Facts, record: Record) -> Iterator[tuple[NodeName, Instant, bool]]:
+    """The nodes of a workload that are to be empty by a moment, with it, and whether by force."""
+    for lease in record.held.leases if record.held is not None else ():
+        drain = facts.nodes[lease.node].drain
+        if drain is not None and drain.deadline is not None and not facts.nodes[lease.node].lost:
+            yield lease.node, drain.deadline, drain.force
+
+
 def next_wakeup(facts: Facts) -> Instant | None:
     """The earliest moment at which a pass could decide something; None if only an event can.
 
@@ -858,6 +902,9 @@ def next_wakeup(facts: Facts) -> Instant | None:
             if held.protected_until > facts.now:
                 if wanted or record.id in cordoned:
                     moments.append(held.protected_until)
+                for _, deadline, force in drains(facts, record):
+                    if facts.now < deadline < held.protected_until and (force or record.spec.movable):
+                        moments.append(deadline)
             elif wanted and record.spec.allocated:
                 sliding.add(held.pool)
             continue

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import Allocation, Kind, Node, Outcome, Phase, Policy
-from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
+from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName
 from tests.world import CAUSE, DEFAULT, FULL, SMALL, Delays, World
 
 OTHER, THIRD = PoolName("other"), PoolName("third")
@@ -112,7 +112,7 @@ class Script:
 USERS = ("submit", "submit", "submit", "submit", "exit", "cancel", "park", "resume", "busy", "idle", "extend", "safe")
 # Many who want the same few GPUs: it is there that somebody is preempted.
 CROWD = ("submit",) * 8 + ("exit", "idle")
-MACHINES = ("cordon", "uncordon", "lose", "join", "fail", "sigterm", "budgets")
+MACHINES = ("cordon", "drain", "uncordon", "lose", "join", "fail", "sigterm", "budgets")
 
 
 def commands(what: Sequence[str], least: int, most: int) -> st.SearchStrategy[tuple[Command, ...]]:
@@ -184,11 +184,12 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
     if command.what == "submit":
         _submit(world, script, command, index)
         return
-    if command.what in {"cordon", "uncordon", "lose", "join"}:
+    if command.what in {"cordon", "drain", "uncordon", "lose", "join"}:
         nodes = script.nodes()
         node = nodes[one % len(nodes)]
         events: dict[str, ev.Event] = {
             "cordon": ev.NodeCordoned(now, CAUSE, node.name),
+            "drain": ev.NodeDrained(now, CAUSE, node.name, _deadline(now, two), force=bool(three % 2 and two % 4)),
             "uncordon": ev.NodeUncordoned(now, CAUSE, node.name),
             "lose": ev.NodeLost(now, CAUSE, node.name),
             "join": ev.NodeJoined(now, CAUSE, node),
@@ -223,6 +224,10 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
     world.try_feed(reports[command.what])
 
 
+def _deadline(now: Instant, number: int) -> Instant | None:
+    return None if number % 4 == 0 else Instant(now + (0, 500, 3_000)[number % 3])
+
+
 def _submit(world: World, script: Script, command: Command, index: int) -> None:
     leaves = world.state.tree.leaves
     sizes = (1, 1, 2, 3, 4, 0, 2, 8)
@@ -249,6 +254,7 @@ def _submit(world: World, script: Script, command: Command, index: int) -> None:
             user=RESEARCHERS[(one + index) % len(RESEARCHERS)],
             demands=demands,
             idle_release=4_000 if script.policy.take_limit is not None and three % 4 == 3 else None,
+            movable=bool(three % 3) and one % 4 == 0,
         )
     except GpufairError:
         return

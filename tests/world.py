@@ -205,6 +205,7 @@ class World:
         grace: int | None = None,
         expected: int | None = None,
         idle_release: int | None = None,
+        movable: bool = False,
         demands: Mapping[str, object] = MappingProxyType({}),
     ) -> list[act.Action]:
         if expected is None:
@@ -219,6 +220,7 @@ class World:
             priority=priority,
             pools=pools,
             grace=None if grace is None else Millis(grace),
+            movable=movable,
             expected=None if expected is None else Millis(expected),
             idle_release=None if idle_release is None else Millis(idle_release),
         )

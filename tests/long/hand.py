@@ -35,7 +35,8 @@ HABITS: Final = {
     "fail": 1,
     "sigterm": 1,
     "cordon": 1,
-    "uncordon": 2,
+    "drain": 0.5,
+    "uncordon": 2.5,
     "lose": 1,
     "join": 2,
     "budgets": 1,
@@ -300,6 +301,12 @@ class Hand:
 
     def _cordon(self) -> None:
         self._try(ev.NodeCordoned(self.world.now, CAUSE, self.draw.choice(self.nodes).name))
+
+    def _drain(self) -> None:
+        deadline = self.draw.choice((None, 0, 700, 4_000))
+        when = Instant(self.world.now + deadline) if deadline is not None else None
+        force = when is not None and self.draw.random() < 0.5
+        self._try(ev.NodeDrained(self.world.now, CAUSE, self.draw.choice(self.nodes).name, when, force))
 
     def _uncordon(self) -> None:
         self._try(ev.NodeUncordoned(self.world.now, CAUSE, self.draw.choice(self.nodes).name))

@@ -45,8 +45,20 @@ def test_p01_a_protected_workload_is_never_preempted(script: Script) -> None:
             assert action.protected_until >= promised[action.workload]
             promised[action.workload] = action.protected_until
         elif isinstance(action, act.BeginCheckpoint) and action.reason not in {PreemptReason.PARK, PreemptReason.IDLE}:
-            assert entry.event.at >= promised[action.workload]
+            early = entry.event.at < promised[action.workload]
+            assert early == (action.reason in {PreemptReason.FORCED, PreemptReason.MOVED})
+            # The two exceptions, neither of which anybody gains by who waits.
+            assert action.reason is not PreemptReason.MOVED or facts.records[action.workload].spec.movable
+            assert action.reason is not PreemptReason.FORCED or _forced_off(facts, action.workload, entry.event.at)
+            assert not early or action.beneficiary is None
     assert world.state.protected_preemptions == 0
+
+
+def _forced_off(facts: Facts, workload: WorkloadId, at: int) -> bool:
+    """Whether an operator wanted a node of a workload empty by now, whatever is protected there."""
+    held = facts.records[workload].held
+    drains = [facts.nodes[lease.node].drain for lease in held.leases] if held is not None else []
+    return any(one is not None and one.force and one.deadline is not None and one.deadline <= at for one in drains)
 
 
 @given(st.one_of(crowds(POLICIES), scripts(policies=POLICIES)))

@@ -130,7 +130,9 @@ def test_p25_only_broken_machines_and_budgets_break_a_start_by_time(seed: int) -
         assert promise.how != "open" or promise.start_by >= world.now
     for entry, action in world.actions():
         if isinstance(action, act.DropLanding):
-            assert isinstance(entry.event, ev.NodeLost | ev.NodeCordoned | ev.BudgetsApplied | ev.NodeJoined)
+            assert isinstance(
+                    entry.event, ev.NodeLost | ev.NodeCordoned | ev.NodeDrained | ev.BudgetsApplied | ev.NodeJoined
+                )
             assert action.why
 
 

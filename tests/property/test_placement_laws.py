@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gpufair.core import actions as act
 from gpufair.core import events as ev
-from gpufair.core.model import Allocation, Node, Shape
+from gpufair.core.model import Allocation, Node, Phase, Shape
 from gpufair.core.record import NodeView
-from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
+from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName
 from tests.strategies import CLUSTERS, TREES, Script, begin, crowds, run, scripts, step
 from tests.world import CAUSE, SMALL, Audit, Delays, World
 
@@ -109,28 +109,50 @@ def test_p13_no_fitting_gpus_idle_while_somebody_waits(script: Script) -> None:
             assert not fits(world, spec.shape, spec.pools), f"{waiting} could start"
 
 
-@given(scripts(("submit", "submit", "exit", "park", "cancel"), late=False), st.integers(0, 7))
-def test_p21_a_cordoned_node_gets_nothing_new_and_empties(script: Script, which: int) -> None:
-    """Within the longest protection and a grace, whatever ran there."""
+FOLK = ("submit", "submit", "exit", "park", "cancel")
+SPANS = st.sampled_from((None, 0, 700, 4_000))
+
+
+@given(scripts(FOLK, late=False), st.integers(0, 7), SPANS, st.booleans())
+def test_p21_a_cordoned_node_gets_nothing_new_and_empties(
+    script: Script, which: int, span: int | None, force: bool
+) -> None:
+    """Within the longest protection and a grace, whatever ran there; within a grace of the deadline if it is forced.
+    The node says when at every moment, and is never later."""
     world = begin(script)
     nodes = script.nodes()
     node = nodes[which % len(nodes)].name
     half = len(script.commands) // 2
     for index, command in enumerate(script.commands[:half]):
         step(world, script, command, index)
-    world.feed(ev.NodeCordoned(world.now, CAUSE, node))
+    deadline = Instant(world.now + span) if span is not None else None
+    world.feed(ev.NodeDrained(world.now, CAUSE, node, deadline, force=force and span is not None))
     since, cordoned = len(world.journal), world.now
+    promised = empty_by(world, node)
     for index, command in enumerate(script.commands[half:]):
         step(world, script, command, half + index)
-    world.advance(max(0, cordoned + SMALL.max_min_runtime + SMALL.grace_session - world.now))
+        # Nobody comes; who is there may leave earlier, or be parked and take its grace from now on.
+        assert empty_by(world, node) <= max(promised, world.now + SMALL.grace_session)
+    last = span if span is not None and force else SMALL.max_min_runtime
+    world.advance(max(0, cordoned + last + SMALL.grace_session - world.now))
     for entry in world.journal[since:]:
         for action in entry.actions:
             if isinstance(action, act.Start):
                 assert node not in {lease.node for lease in action.held.leases}
     (seen,) = (one for one in world.state.nodes() if one.node.name == node)
-    assert seen.holders == ()
-    assert isinstance(node, str)
-    assert NodeName(node) == node
+    assert seen.holders == seen.protected == ()
+    assert promised <= cordoned + last + SMALL.grace_session
+
+
+def empty_by(world: World, name: NodeName) -> Instant:
+    """What a cordoned node promises; and that it names exactly those who are protected there."""
+    (node,) = (one for one in world.state.nodes() if one.node.name == name)
+    assert node.empty_by is not None
+    stay = {Phase.STARTING, Phase.RESTORING, Phase.RUNNING}
+    assert [one for one, _ in node.protected] == [
+        holder for holder, _ in node.holders if world.state.workload(holder).phase in stay
+    ]
+    return node.empty_by
 
 
 STEADY = 12

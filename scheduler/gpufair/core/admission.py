@@ -111,6 +111,15 @@ def _node_joined(event: ev.NodeJoined, facts: Facts) -> None:
             )
 
 
+@check.register
+def _node_drained(event: ev.NodeDrained, facts: Facts) -> None:
+    require_node(facts, event.node)
+    if event.force and event.deadline is None:
+        raise InvalidSpec(
+            f"a forced drain of {event.node!r} needs a deadline at which protections are cut; use now for at once"
+        )
+
+
 @check.register(ev.NodeLost)
 @check.register(ev.NodeCordoned)
 @check.register(ev.NodeUncordoned)
@@ -151,6 +160,8 @@ def check_spec(spec: WorkloadSpec, facts: Facts) -> None:
     _check_shape(shape)
     if spec.min_runtime < 0 or (spec.grace is not None and spec.grace < 0):
         raise InvalidSpec("min_runtime and grace cannot be negative; a min_runtime of 0 is unallocated")
+    if spec.movable and not spec.resumable:
+        raise InvalidSpec("a workload that cannot be resumed cannot be moved; make it resumable, or not movable")
     if not spec.pools or len(set(spec.pools)) < len(spec.pools):
         raise InvalidSpec(f"pools {list(spec.pools)} must name at least one pool, and none twice")
     if not facts.tree.is_leaf(spec.allocation):

@@ -106,6 +106,10 @@ def _begin_checkpoint(action: act.BeginCheckpoint, facts: Facts) -> None:
             facts.protected_preemptions += 1
     if action.reason is PreemptReason.IDLE:
         facts.idle_releases += 1
+    elif action.reason is PreemptReason.FORCED:
+        facts.forced_moves += 1
+    elif action.reason is PreemptReason.MOVED:
+        facts.allowed_moves += 1
     move(facts, record, Phase.CHECKPOINTING)
     record.notice, record.notice_why, record.deadline = action.reason, action.why, action.deadline
     record.beneficiary = action.beneficiary

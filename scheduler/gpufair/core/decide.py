@@ -10,19 +10,20 @@ Its steps, in order:
 6. let the owners of landings start, or make room for them, on their own nodes (``gpufair.core.touchdown``);
 7. walk the allocated queue: start on free GPUs, else preempt;
 8. grant landings to those who are blocked; again from 6 if anybody landed at once, or left a landing unused;
-9. start unallocated work on what is left.
+9. start unallocated work on what is left;
+10. move off cordoned nodes those whose owner allows it and for whom there is still room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gpufair.core import order, words
+from gpufair.core import draining, order, words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
 from gpufair.core.amount import asked, free
 from gpufair.core.chances import Chances
 from gpufair.core.coming import already_kept, is_complete
-from gpufair.core.facts import STAYING, Facts
+from gpufair.core.facts import Facts
 from gpufair.core.horizon import guest_until
 from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
 from gpufair.core.order import Walk
@@ -79,6 +80,7 @@ class Pass:
                 break
             self._pools.clear()
         self._start_unallocated()
+        self._move()
         return self.actions
 
     def do(self, action: Action) -> None:
@@ -131,11 +133,13 @@ class Pass:
         )
 
     def _drain(self) -> None:
-        closed = [self.facts.nodes[name] for name in self.facts.closed]
-        for workload in sorted({holder for node in closed if not node.lost for holder in node.holders}):
-            record = self.facts.records[workload]
-            if record.phase in STAYING and self.facts.exposed(record):
-                self.notify(record, PreemptReason.DRAIN, None, "its node is cordoned and its protection has ended")
+        for record, reason, why in draining.due(self.facts):
+            self.notify(record, reason, None, why)
+
+    def _move(self) -> None:
+        if self.facts.closed:
+            for record, reason, why in draining.movable(self.facts):
+                self.notify(record, reason, None, why)
 
     def notify(self, record: Record, reason: PreemptReason, beneficiary: WorkloadId | None, why: str) -> None:
         """Tell somebody to leave."""

@@ -64,14 +64,23 @@ class NodeLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class NodeCordoned(Event):
-    """Nothing new starts there; what runs leaves as its protection ends."""
+    """Nothing new starts there; what runs leaves as its protection ends. A deadline set earlier is dropped."""
 
     node: NodeName
 
 
 @dataclass(frozen=True, slots=True)
+class NodeDrained(Event):
+    """A cordon with a deadline. What is protected beyond it stays, unless ``force``, which needs a deadline."""
+
+    node: NodeName
+    deadline: Instant | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUncordoned(Event):
-    """The node takes workloads again."""
+    """The node takes workloads again; a drain is over."""
 
     node: NodeName
 

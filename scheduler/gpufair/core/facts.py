@@ -59,6 +59,7 @@ class Facts:
         self.protected_preemptions = 0
         self.idling = IdleClock()
         self.idle_releases = 0  # not a preemption: they may come during protection
+        self.forced_moves = self.allowed_moves = 0  # of protected workloads, off nodes that were drained
 
     # -- time and workloads ---------------------------------------------------------------------------------------
 
@@ -410,6 +411,7 @@ class Facts:
         twin.tree, twin.now = self.tree, self.now
         twin.reservations, twin.protected_preemptions = self.reservations, self.protected_preemptions
         twin.idle_releases = self.idle_releases
+        twin.forced_moves, twin.allowed_moves = self.forced_moves, self.allowed_moves
         twin.demand = self.demand.copy()
         twin.landings = self.landings
         twin.ledgers = {pool: ledger.copy() for pool, ledger in self.ledgers.items()}

@@ -90,6 +90,14 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """How a cordoned node is to be emptied: by when, and whether protections are cut then."""
+
+    deadline: Instant | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """GPUs granted on one node. Device ids are an outcome that the node reports, not a decision."""
 
@@ -158,6 +166,7 @@ class WorkloadSpec:
     grace: Millis | None = None  # None = the policy's grace for this kind
     idle_release: Millis | None = None  # a session that runs no cell for so long gives its GPUs back; None = never
     expected: Millis | None = None  # how long it needs its GPUs in all; None = unknown
+    movable: bool = False  # its owner allows it to be moved off a node that is to be emptied, though it is protected
     # How to run it: opaque to the core, read by the node. JSON-able; holds no secret.
     launch: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -244,6 +253,8 @@ class PreemptReason(StrEnum):
     IDLE = "idle"  # it ran no cell for as long as its idle release allows
     PARK = "park"  # its owner asked
     DRAIN = "drain"
+    FORCED = "forced"  # off a node whose drain has reached its deadline, by order of an operator, though protected
+    MOVED = "moved"  # off a node that is to be emptied, as its owner allows, though protected
     SHUTDOWN = "shutdown"  # the embedded service parks everything before it ends
 
 
@@ -271,6 +282,7 @@ __all__ = [
     "HOLDING",
     "Allocation",
     "CheckpointRef",
+    "Drain",
     "Held",
     "Hungry",
     "Kind",

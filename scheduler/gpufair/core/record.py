@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpufair.core.model import CheckpointRef, Held, Kind, Lease, Node, Outcome, Phase, PreemptReason, WorkloadSpec
+from gpufair.core.model import (
+    CheckpointRef,
+    Drain,
+    Held,
+    Kind,
+    Lease,
+    Node,
+    Outcome,
+    Phase,
+    PreemptReason,
+    WorkloadSpec,
+)
 from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
 
 # What a node has of something that it does not count: enough for anything.
@@ -197,6 +208,7 @@ class NodeRecord:
     node: Node
     cordoned: bool = False
     lost: bool = False
+    drain: Drain | None = None  # how it is to be emptied, while it is cordoned
     holders: dict[WorkloadId, int] = field(default_factory=dict)
     claims: dict[WorkloadId, int] = field(default_factory=dict)  # reserved leases, by their owner
     landings: dict[WorkloadId, int] = field(default_factory=dict)  # GPUs needed from a landing's time on, by its owner
@@ -225,3 +237,6 @@ class NodeView:
     free: int  # GPUs that a workload could start on now
     holders: tuple[tuple[WorkloadId, int], ...]
     reserved: tuple[tuple[WorkloadId, int], ...]
+    drain: Drain | None = None
+    protected: tuple[tuple[WorkloadId, Instant], ...] = ()  # who is protected here, and until when
+    empty_by: Instant | None = None  # when a cordoned node is empty at the latest, if nobody overstays its grace

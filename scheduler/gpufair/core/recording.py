@@ -6,11 +6,11 @@ from functools import singledispatch
 
 from gpufair.core import events as ev
 from gpufair.core.facts import STAYING, Facts
-from gpufair.core.model import HOLDING, Phase
+from gpufair.core.model import HOLDING, Drain, Phase
 from gpufair.core.record import Record
 from gpufair.core.transitions import move
 from gpufair.core.tree import Tree
-from gpufair.core.units import GpuMillis, WorkloadId, since
+from gpufair.core.units import GpuMillis, NodeName, WorkloadId, since
 
 Touched = tuple[WorkloadId, ...]
 
@@ -62,14 +62,23 @@ def _node_lost(event: ev.NodeLost, facts: Facts) -> Touched:
 
 @record_event.register
 def _node_cordoned(event: ev.NodeCordoned, facts: Facts) -> Touched:
-    facts.nodes[event.node].cordoned = True
-    facts.touch(event.node)
+    return _cordon(facts, event.node, None)
+
+
+@record_event.register
+def _node_drained(event: ev.NodeDrained, facts: Facts) -> Touched:
+    return _cordon(facts, event.node, Drain(event.deadline, event.force))
+
+
+def _cordon(facts: Facts, node: NodeName, drain: Drain | None) -> Touched:
+    facts.nodes[node].cordoned, facts.nodes[node].drain = True, drain
+    facts.touch(node)
     return ()
 
 
 @record_event.register
 def _node_uncordoned(event: ev.NodeUncordoned, facts: Facts) -> Touched:
-    facts.nodes[event.node].cordoned = False
+    facts.nodes[event.node].cordoned, facts.nodes[event.node].drain = False, None
     facts.touch(event.node)
     return ()
 

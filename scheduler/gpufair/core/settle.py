@@ -15,6 +15,8 @@ from gpufair.core.units import CauseId
 # A node that fails to start something is often broken; three more tries find another node or show that it is the spec.
 MAX_START_FAILURES: Final = 3
 
+MOVES: Final = frozenset({PreemptReason.FORCED, PreemptReason.MOVED})
+
 
 def settle(facts: Facts, record: Record, cause: CauseId) -> Action | None:
     """The one action that brings a workload's phase in line with its facts; None if it is."""
@@ -77,7 +79,8 @@ def _after_release(facts: Facts, record: Record, cause: CauseId) -> Action:
             return End(cause, record.id, Outcome.FAILED, why)
         return Requeue(cause, record.id, f"it failed to start ({record.failure}); queued again")
     went = _went(facts, record)
-    if session and not record.interrupted:
+    # Who was moved did not idle away its GPUs: it goes on elsewhere, idle or not.
+    if session and not record.interrupted and record.notice not in MOVES:
         return Park(cause, record.id, f"{went} while idle: parked; run a cell or resume it to queue it again")
     return Requeue(cause, record.id, f"{went}: queued again with its first submission time")
 
@@ -87,6 +90,8 @@ def _went(facts: Facts, record: Record) -> str:
         return f"preempted for {facts.label(record.beneficiary)}"
     if record.notice is PreemptReason.IDLE:
         return "its GPUs given back"
+    if record.notice in MOVES:
+        return f"moved off its node ({record.notice_why})"
     if record.notice is not None:
         return f"told to leave ({record.notice})"
     return "its node was lost or let it go"

@@ -15,7 +15,7 @@ from gpufair.core.codec import MalformedRecord, Plain, decode, encode
 from gpufair.core.errors import GpufairError
 from gpufair.core.events import Event
 from gpufair.core.facts import Facts
-from gpufair.core.model import Allocation, Node, Policy
+from gpufair.core.model import Allocation, Drain, Node, Policy
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.saved_ledger import (
     count_switching,
@@ -45,7 +45,13 @@ def snapshot(state: State) -> Plain:
         "policy": encode(facts.policy),
         "allocations": [encode(allocation) for allocation in facts.tree.allocations],
         "nodes": [
-            {"node": encode(node.node), "cordoned": node.cordoned, "lost": node.lost} for node in facts.nodes.values()
+            {
+                "node": encode(node.node),
+                "cordoned": node.cordoned,
+                "lost": node.lost,
+                "drain": encode(node.drain) if node.drain is not None else None,
+            }
+            for node in facts.nodes.values()
         ],
         "workloads": [encode(facts.records[workload]) for workload in sorted(facts.records)],
         "ledgers": {pool: write_ledger(ledger) for pool, ledger in facts.ledgers.items()},
@@ -54,6 +60,7 @@ def snapshot(state: State) -> Plain:
         "landings": facts.landings,
         "protected_preemptions": facts.protected_preemptions,
         "idle_releases": facts.idle_releases,
+        "moves": {"forced": facts.forced_moves, "allowed": facts.allowed_moves},
     }
 
 
@@ -83,7 +90,8 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
     for each in plain["workloads"]:
         facts.list_workload(_read(each, Record))
     for each in plain["nodes"]:
-        node = NodeRecord(_read(each["node"], Node), bool(each["cordoned"]), bool(each["lost"]))
+        drain = _read(each["drain"], Drain) if each.get("drain") is not None else None
+        node = NodeRecord(_read(each["node"], Node), bool(each["cordoned"]), bool(each["lost"]), drain)
         facts.nodes[node.node.name] = node
     for workload in sorted(facts.holding):
         held = facts.holding[workload].held
@@ -103,6 +111,8 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
     facts.landings = int(plain.get("landings", 0))  # there were none in older ones
     facts.protected_preemptions = int(plain["protected_preemptions"])
     facts.idle_releases = int(plain.get("idle_releases", 0))
+    moves = plain.get("moves", {"forced": 0, "allowed": 0})
+    facts.forced_moves, facts.allowed_moves = int(moves["forced"]), int(moves["allowed"])
     open_researchers(facts, {PoolName(pool) for pool, each in plain["ledgers"].items() if "researchers" not in each})
     if "wishes" not in plain:
         open_demand(facts)

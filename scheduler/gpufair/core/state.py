@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpufair.core import figures
+from gpufair.core import draining, figures
 from gpufair.core.actions import Action
 from gpufair.core.admission import check, check_policy, is_stale
 from gpufair.core.coach import Coaching, coach
@@ -121,6 +121,16 @@ class State:
         """Preemptions of protected workloads, counted apart from the rules that decide. Must be 0."""
         return self._facts.protected_preemptions
 
+    @property
+    def forced_moves(self) -> int:
+        """Protected workloads that an operator forced off a node. They are outside ``protected_preemptions``."""
+        return self._facts.forced_moves
+
+    @property
+    def allowed_moves(self) -> int:
+        """Protected workloads that were moved as their owner allows."""
+        return self._facts.allowed_moves
+
     def workload(self, workload: WorkloadId) -> Workload:
         """One workload.
 
@@ -147,6 +157,9 @@ class State:
                 free=max(0, node.room),
                 holders=tuple(sorted(node.holders.items())),
                 reserved=tuple(sorted(node.claims.items())),
+                drain=node.drain,
+                protected=draining.still_protected(self._facts, node),
+                empty_by=draining.empty_by(self._facts, node),
             )
             for node in self._facts.nodes.values()
         )

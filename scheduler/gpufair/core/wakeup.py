@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufair.core.facts import STAYING, Facts
+from gpufair.core import draining
+from gpufair.core.facts import Facts
 from gpufair.core.model import Phase
 from gpufair.core.units import Instant, PoolName
 
@@ -27,7 +28,7 @@ def next_wakeup(facts: Facts) -> Instant | None:
         if running.exposed:
             grid = min(policy.grid, policy.grid_checkpoint) if _saves(facts, pool) else policy.grid
             moments.append((facts.now // grid + 1) * grid)
-    moments += _ends_of_drained(facts)
+    moments += draining.moments(facts)
     idle = facts.idling.next(facts.records)
     if idle is not None:
         moments.append(idle)
@@ -52,13 +53,3 @@ def _saves(facts: Facts, pool: PoolName) -> bool:
         record.phase is Phase.CHECKPOINTING and record.held is not None and record.held.pool == pool
         for record in facts.leaving.values()
     )
-
-
-def _ends_of_drained(facts: Facts) -> Iterator[Instant]:
-    for name in facts.closed:
-        node = facts.nodes[name]
-        for record in map(facts.records.__getitem__, node.holders):
-            if node.cordoned and record.held is not None and record.phase in STAYING:
-                until = record.held.protected_until
-                if until > facts.now:
-                    yield until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpufair.core import words
+from gpufair.core.draining import outlook
 from gpufair.core.explain.answer import Explanation
 from gpufair.core.explain.resting import first, preemption
 from gpufair.core.explain.threat import Found, first_threat
@@ -31,7 +32,7 @@ def staying(reading: Reading, record: Record) -> Explanation:
         workload=record.id,
         phase=record.phase,
         position=None,
-        sentence=f"{begin}. {_next(facts, record, found)} It was started because {record.reason}.",
+        sentence=f"{begin}.{outlook(facts, record)} {_next(facts, record, found)} It was started because {record.reason}.",
         level=(comparison.theirs.path, comparison.mine.path) if comparison else None,
         mine=comparison.theirs if comparison else None,
         theirs=comparison.mine if comparison else None,
