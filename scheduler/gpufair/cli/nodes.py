@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpufair.cli.options import AsJson, NodeName, StateDir, client
+from gpufair.cli.options import AsJson, NodeName, StateDir, client, seconds_of
 from gpufair.cli.output import Column, emit_json, line, table
-from gpufair.cli.words import ago, clean, clock, plural
+from gpufair.cli.words import ago, clean, clock, moment, plural
 
 if TYPE_CHECKING:
-    from gpufair.client.types import NodeView
+    from gpufair.client.types import NodeView, ProtectedView
 
-nodes = typer.Typer(help="Machines: list, cordon, uncordon.", no_args_is_help=True)
+nodes = typer.Typer(help="Machines: list, cordon, drain, uncordon.", no_args_is_help=True)
 
 
 @nodes.command("list")
@@ -65,6 +65,50 @@ def cordon(node: NodeName, as_json: AsJson = False, state_dir: StateDir = None) 
     line(f"{clean(seen.name)} is cordoned: nothing new starts there{after}")
 
 
+@nodes.command("drain")
+def drain(
+    node: NodeName,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="DURATION", help="By when it has to be empty, like 2h.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Cut protections that last beyond the deadline. Their owners see why.")
+    ] = False,
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Empty a node by a deadline; what is protected beyond it stays, unless forced."""
+    within_s = None if deadline is None else seconds_of(deadline, "--deadline")
+    if force and within_s is None:
+        raise typer.BadParameter("say by when, like --deadline 2h, or --deadline 0s for at once", param_hint="--force")
+    with client(state_dir) as service:
+        seen = service.drain(node, within_s=within_s, force=force)
+    if as_json:
+        emit_json(seen)
+        return
+    now = time.time()
+    line(f"{clean(seen.name)} is being drained: nothing new starts there{_emptied(seen, now)}")
+    late = [one for one in seen.protected if _late(seen, one)]
+    if late and not force:
+        line(
+            f"{plural(len(late), 'workload')} protected beyond the deadline: "
+            f"{', '.join(f'{one.workload[:8]} until {moment(one.until_s, now)}' for one in late)}. "
+            "--force cuts protections"
+        )
+
+
+def _emptied(node: NodeView, now: float) -> str:
+    if not node.workloads:
+        return "; it is empty"
+    when = f"; it is empty by {moment(node.empty_by_s, now)}" if node.empty_by_s is not None else ""
+    return f"; {plural(len(node.workloads), 'workload')} will leave{when}"
+
+
+def _late(node: NodeView, one: ProtectedView) -> bool:
+    deadline = node.drain.deadline_s if node.drain is not None else None
+    return deadline is not None and one.until_s > deadline
+
+
 @nodes.command("uncordon")
 def uncordon(node: NodeName, as_json: AsJson = False, state_dir: StateDir = None) -> None:
     """Let a node take workloads again."""
@@ -79,4 +123,10 @@ def uncordon(node: NodeName, as_json: AsJson = False, state_dir: StateDir = None
 def _state(node: NodeView) -> str:
     if node.state == "lost" and node.cordoned:
         return "lost, cordoned"
+    if node.drain is not None and node.state == "cordoned":
+        return f"cordoned, drained{' by force' if node.drain.force else ''}{_by(node.drain.deadline_s)}"
     return node.state
+
+
+def _by(deadline_s: float | None) -> str:
+    return "" if deadline_s is None else f" by {clock(deadline_s, time.time())}"

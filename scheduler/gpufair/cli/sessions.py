@@ -12,7 +12,7 @@ from gpufair.cli.find import find
 from gpufair.cli.options import AsJson, StateDir, Timeout, Wait, WorkloadId, client, seconds_of
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.waiting import over, wait_for
-from gpufair.cli.words import NOTHING, ago, clean, plural, protection, shape, size, span, what
+from gpufair.cli.words import NOTHING, ago, clean, moment, plural, protection, shape, size, span, what
 
 if TYPE_CHECKING:
     from gpufair.client import Client
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 sessions = typer.Typer(help="Sessions and batch workloads: list, save, park, resume, stop.", no_args_is_help=True)
 
+_SHORT_S = 5.0  # a difference between two clocks is no refusal
 _TIMEOUT = "10m"  # parking takes at most the grace period of 2 min; a resumed session may queue
 
 
@@ -158,6 +159,24 @@ def resume(
         return seen.state == "running"
 
     _change(workload, asked, "running", running, state_dir, wait=wait, until_s=until_s, as_json=as_json, begun="")
+
+
+@sessions.command("extend")
+def extend(
+    workload: WorkloadId,
+    duration: Annotated[str, typer.Argument(metavar="DURATION", help="How long from now on, like 1h.")],
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Have what runs protected longer: granted if nobody who waits comes first; never beyond a promise to others."""
+    span_s = seconds_of(duration, "DURATION")
+    with client(state_dir) as service:
+        seen = service.extend(find(service, workload).id, span_s)
+    now = time.time()
+    until = seen.protected_until_s
+    short = until is not None and until < now + span_s - _SHORT_S
+    because = ": others were promised its GPUs from then on" if short else ""
+    _tell(seen, as_json, f"is protected until {moment(until, now)}{because}")
 
 
 @sessions.command("stop")

@@ -164,6 +164,10 @@ class AsyncClient:
         """See ``calls.resume``."""
         return await self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint, slice_s=slice_s))
 
+    async def extend(self, workload_id: str, min_runtime_s: float) -> Workload:
+        """See ``calls.extend``."""
+        return await self.send(calls.extend(workload_id, min_runtime_s))
+
     async def restart(self, workload_id: str) -> Workload:
         """Start its kernel anew on the same GPUs, without its variables."""
         return await self.send(calls.act(workload_id, "restart"))
@@ -219,6 +223,10 @@ class AsyncClient:
     async def uncordon(self, node: str) -> NodeView:
         """Let it take workloads again."""
         return await self.send(calls.cordon(node, on=False))
+
+    async def drain(self, node: str, *, within_s: float | None = None, force: bool = False) -> NodeView:
+        """See ``calls.drain``."""
+        return await self.send(calls.drain(node, within_s=within_s, force=force))
 
     async def profiles(self) -> tuple[Profile, ...]:
         """See ``calls.profiles``."""

@@ -75,8 +75,8 @@ def submit(
     """Ask for a workload. ``None`` leaves a field to the profile or the service's default.
 
     With an ``id`` a repeated submission is the same submission, so only then a lost answer is retried.
-    ``more``: further fields of the submission that the service knows: ``notebook``, ``kernel_name``, and what is asked for
-    on each node beside GPUs: ``cpus``, ``memory_bytes``, ``within``, ``exclude``, ``where``.
+    ``more``: further fields of the submission that the service knows: ``notebook``, ``kernel_name``, ``idle_release_s``,
+    ``movable``, and what is asked for on each node beside GPUs: ``cpus``, ``memory_bytes``, ``within``, ``exclude``, ``where``.
     """
     given: dict[str, Any] = {
         "id": id,
@@ -126,6 +126,11 @@ def resume(workload_id: str, *, from_checkpoint: bool = True, slice_s: float | N
     """
     part = {} if slice_s is None else {"slice_s": slice_s}
     return act(workload_id, "resume", {"from_checkpoint": from_checkpoint} | part)
+
+
+def extend(workload_id: str, min_runtime_s: float) -> Call[Workload]:
+    """Have it protected for ``min_runtime_s`` from now on; refused if somebody who waits comes first."""
+    return act(workload_id, "extend", {"min_runtime_s": min_runtime_s})
 
 
 def why(workload_id: str) -> Call[Explanation]:
@@ -184,6 +189,14 @@ def cordon(node: str, *, on: bool = True) -> Call[NodeView]:
     """Let nothing new start on ``node``, or (``on`` False) let it."""
     verb = "cordon" if on else "uncordon"
     return Call("POST", f"{API}/nodes/{quote(node, safe='')}/{verb}", lambda data: read(NodeView, data))
+
+
+def drain(node: str, *, within_s: float | None = None, force: bool = False) -> Call[NodeView]:
+    """Let nothing new start on ``node`` and have it empty ``within_s`` from now; ``force`` cuts protections then."""
+    body = {"force": force} | ({} if within_s is None else {"within_s": within_s})
+    path = f"{API}/nodes/{quote(node, safe='')}/drain"
+    # Repeated it would move the deadline, if only by the time that the first try took.
+    return Call("POST", path, lambda data: read(NodeView, data), json=body, repeatable=False)
 
 
 def profiles() -> Call[tuple[Profile, ...]]:

@@ -156,6 +156,10 @@ class Client:
         """See ``calls.resume``."""
         return self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint, slice_s=slice_s))
 
+    def extend(self, workload_id: str, min_runtime_s: float) -> Workload:
+        """See ``calls.extend``."""
+        return self.send(calls.extend(workload_id, min_runtime_s))
+
     def restart(self, workload_id: str) -> Workload:
         """Start its kernel anew on the same GPUs, without its variables."""
         return self.send(calls.act(workload_id, "restart"))
@@ -211,6 +215,10 @@ class Client:
     def uncordon(self, node: str) -> NodeView:
         """Let it take workloads again."""
         return self.send(calls.cordon(node, on=False))
+
+    def drain(self, node: str, *, within_s: float | None = None, force: bool = False) -> NodeView:
+        """See ``calls.drain``."""
+        return self.send(calls.drain(node, within_s=within_s, force=force))
 
     def profiles(self) -> tuple[Profile, ...]:
         """See ``calls.profiles``."""

@@ -60,8 +60,10 @@ class Workload:
     where: dict[str, str] = field(default_factory=dict)  # labels that its nodes have
     min_runtime_s: float = 0.0
     resumable: bool = True
+    movable: bool = False  # its owner allows it to be moved off a node that is to be emptied, though it is protected
     priority: int = 0
     expected_s: float | None = None  # how long it needs its GPUs in all, as its owner said
+    idle_release_s: float | None = None  # without a running cell for so long a session gives its GPUs back
     submitted_s: float = 0.0
     incarnation: int = 0  # count of its starts on a node
     generation: int = 0  # count of its kernel processes
@@ -184,6 +186,22 @@ class LandingView:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainView:
+    """How a cordoned node is to be emptied. ``force``: protections that last longer are cut at the deadline."""
+
+    deadline_s: float | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedView:
+    """Who is protected on a node, and until when."""
+
+    workload: str
+    until_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """A machine of the service."""
 
@@ -200,6 +218,9 @@ class NodeView:
     cpus: int | None = None  # None: not counted here
     memory_bytes: int | None = None
     landings: tuple[LandingView, ...] = ()
+    drain: DrainView | None = None
+    protected: tuple[ProtectedView, ...] = ()
+    empty_by_s: float | None = None  # when a cordoned node is empty at the latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +237,8 @@ class Profile:
     kind: str = "session"
     priority: int = 0
     expected_s: float | None = None
+    idle_release_s: float | None = None  # without a running cell for so long a session gives its GPUs back
+    movable: bool = False  # its owner allows it to be moved off a node that is to be emptied, though it is protected
     cpus: int = 0  # per node, as is memory
     memory_bytes: int = 0
     within: str = ""  # a label of which all its nodes have one value

@@ -50,8 +50,10 @@ class Wish(Strict):
     name: Line | None = None
     priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None
     resumable: bool | None = None
+    movable: bool | None = None
     user: PlainName | None = None
     expected_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
+    idle_release_s: Seconds | None = None
     cpus: Annotated[int, Field(ge=0, le=4096)] | None = None
     memory_bytes: Annotated[int, Field(ge=0, le=MAX_SIZE)] | None = None
     within: Label | None = None
@@ -87,6 +89,19 @@ class Resume(Strict):
 
     from_checkpoint: bool = True
     slice_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
+
+
+class Extension(Strict):
+    """``POST /workloads/{id}/extend``: how long it is to be protected from now on."""
+
+    min_runtime_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)]
+
+
+class Drain(Strict):
+    """``POST /nodes/{name}/drain``: ``within_s`` from now it has to be empty; None: whenever protections have ended."""
+
+    within_s: Seconds | None = None
+    force: bool = False
 
 
 class Nothing(Strict):

@@ -74,6 +74,7 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (core.UnknownWorkload, HTTPStatus.NOT_FOUND),
     (core.UnknownNode, HTTPStatus.NOT_FOUND),
     (core.WrongPhase, HTTPStatus.CONFLICT),
+    (core.ExtensionRefused, HTTPStatus.CONFLICT),
     (HelloFirst, HTTPStatus.CONFLICT),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (MisdirectedHost, HTTPStatus.MISDIRECTED_REQUEST),

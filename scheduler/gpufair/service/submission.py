@@ -44,8 +44,10 @@ class Wanted:
     name: str | None = None
     priority: int | None = None
     resumable: bool | None = None
+    movable: bool | None = None
     pools: tuple[str, ...] | None = None
     expected_s: float | None = None
+    idle_release_s: float | None = None
     cpus: int | None = None
     memory_bytes: int | None = None
     within: str | None = None
@@ -78,19 +80,22 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
         exclude=_nodes(profile.exclude if wanted.exclude is None else wanted.exclude),
         where=tuple(sorted((profile.where if wanted.where is None else wanted.where).items())),
     )
+    kind = Kind(wanted.kind) if wanted.kind is not None else profile.kind
     priority = profile.priority if wanted.priority is None else wanted.priority
     return WorkloadSpec(
         allocation=_allocation(wanted.allocation or profile.allocation, user, tree),
         user=user,
-        kind=Kind(wanted.kind) if wanted.kind is not None else profile.kind,
+        kind=kind,
         shape=shape,
         min_runtime=min_runtime,
         resumable=True if wanted.resumable is None else wanted.resumable,
+        movable=profile.movable if wanted.movable is None else wanted.movable,
         priority=usual_priority(config.policy, shape, min_runtime) if priority is None else priority,
         pools=tuple(PoolName(pool) for pool in wanted.pools) if wanted.pools else _pools(config, gpus),
         name=wanted.name or "",
         grace=profile.grace,
         expected=profile.expected if wanted.expected_s is None else span_of(wanted.expected_s, "expected_s"),
+        idle_release=_idle_release(wanted, profile, kind, shape),
         launch=MappingProxyType(dict(wanted.launch)),
     )
 
@@ -111,6 +116,15 @@ def span_of(given: float, name: str) -> Millis:
     if given > 0 and span == 0:
         raise InvalidSpec(f"{name} is below a millisecond; use 0 for none at all, or more")
     return span
+
+
+def _idle_release(wanted: Wanted, profile: Profile, kind: Kind, shape: Shape) -> Millis | None:
+    """After how long without a running cell it gives its GPUs back. Commands have no cells, so they never idle."""
+    if kind is not Kind.SESSION or not shape.gpus or wanted.launch.get("type") == "command":
+        return None
+    if wanted.idle_release_s is None:
+        return profile.idle_release
+    return span_of(wanted.idle_release_s, "idle_release_s") or None
 
 
 def _profile(name: str | None, config: Config) -> Profile:

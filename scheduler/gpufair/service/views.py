@@ -8,7 +8,7 @@ from typing import Any
 from gpufair.core.brief import brief
 from gpufair.core.estimate import estimate
 from gpufair.core.ledger import Conservation
-from gpufair.core.model import Phase, Policy, Shape
+from gpufair.core.model import Kind, Phase, Policy, Shape
 from gpufair.core.record import NodeView
 from gpufair.core.state import State
 from gpufair.core.units import Instant, WorkloadId
@@ -52,8 +52,10 @@ def workload_view(
         **demands_view(spec.shape),
         "min_runtime_s": spec.min_runtime / 1000,
         "resumable": spec.resumable,
+        "movable": spec.movable,
         "priority": spec.priority,
         "expected_s": seconds(spec.expected),
+        "idle_release_s": seconds(spec.idle_release),
         "state": it.phase.value,
         "submitted_s": seconds(it.submitted_at),
         "incarnation": it.incarnation,
@@ -147,6 +149,9 @@ def _node_view(state: State, node: NodeView, last_seen: int | None) -> dict[str,
         "cpus": node.node.cpus,
         "memory_bytes": node.node.memory,
         "landings": _landings(state, node),
+        "drain": node.drain and {"deadline_s": seconds(node.drain.deadline), "force": node.drain.force},
+        "protected": [{"workload": workload, "until_s": seconds(until)} for workload, until in node.protected],
+        "empty_by_s": seconds(node.empty_by),
     }
 
 
@@ -236,6 +241,8 @@ def profile_view(profile: Profile, policy: Policy) -> dict[str, Any]:
         "kind": profile.kind.value,
         "priority": usual_priority(policy, shape, profile.min_runtime) if priority is None else priority,
         "expected_s": seconds(profile.expected),
+        "idle_release_s": seconds(profile.idle_release) if profile.kind is Kind.SESSION and profile.gpus else None,
+        "movable": profile.movable,
         "cpus": profile.cpus,
         "memory_bytes": profile.memory,
         "within": profile.within,

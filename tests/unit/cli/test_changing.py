@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,48 @@ def test_resume_with_a_slice(gpufair: Gpufair, fake: FakeService) -> None:
     assert fake.calls(f"POST {ONE}/resume")[0].json == {"from_checkpoint": True, "slice_s": 900.0}
     wrong = gpufair("sessions", "resume", "train", "--slice", "15")
     assert (wrong.code, "--slice" in wrong.err, '"15m"' in wrong.err) == (2, True, True)
+
+
+def test_extend(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In both places where people look for it; less than was asked for is said to be less."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    running = {"state": "running", "position": None}
+    fake.routes[f"POST {ONE}/extend"] = Reply(202, workload(TRAIN, **running, protected_until_s=NOW + 3600))
+    told = gpufair("extend", "train", "1h").out
+    assert told.startswith("train (3f2a81c0) is protected until ")
+    assert told.endswith("(in 1 h)\n")
+    assert gpufair("sessions", "extend", "train", "1h").out == told
+    assert fake.calls(f"POST {ONE}/extend")[1].json == {"min_runtime_s": 3600.0}
+    assert "others were promised its GPUs" in gpufair("extend", "train", "2h").out
+    assert "DURATION" in gpufair("extend", "train", "2").err
+    fake.routes[f"POST {ONE}/extend"] = problem(409, "ExtensionRefused", "ben's run comes first")
+    assert (gpufair("extend", "train", "1h").code, gpufair("extend", "train", "1h").out) == (1, "")
+
+
+def test_drain(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By when it is empty, and who is protected for longer than the deadline."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    node = {
+        "name": "node-a", "gpus": 4, "state": "cordoned", "cordoned": True, "workloads": [TRAIN], "empty_by_s": NOW + 7320,
+        "drain": {"deadline_s": NOW + 3600, "force": False}, "protected": [{"workload": TRAIN, "until_s": NOW + 7200}],
+    }  # fmt: skip
+    fake.routes |= {"POST /api/v1/nodes/node-a/drain": Reply(body=node), "GET /api/v1/nodes": Reply(body={"nodes": [node]})}
+    seen = gpufair("node", "drain", "node-a", "--deadline", "1h").out
+    assert fake.calls("POST /api/v1/nodes/node-a/drain")[0].json == {"force": False, "within_s": 3600.0}
+    assert "1 workload will leave; it is empty by " in seen
+    assert f"1 workload protected beyond the deadline: {TRAIN[:8]} until " in seen
+    assert "--force cuts protections" in seen
+    assert "cordoned, drained by " in gpufair("nodes", "list").out
+    gpufair("nodes", "drain", "node-a")
+    assert fake.calls("POST /api/v1/nodes/node-a/drain")[1].json == {"force": False}
+    forced = node | {"drain": {"deadline_s": NOW, "force": True}}
+    fake.routes["POST /api/v1/nodes/node-a/drain"] = Reply(body=forced)
+    assert "beyond the deadline" not in gpufair("nodes", "drain", "node-a", "--deadline", "0s", "--force").out
+    wrong = gpufair("nodes", "drain", "node-a", "--force")
+    assert (wrong.code, "--deadline" in wrong.err) == (2, True)
+    empty = node | {"workloads": [], "protected": []}
+    fake.routes["POST /api/v1/nodes/node-a/drain"] = Reply(body=empty)
+    assert gpufair("nodes", "drain", "node-a").out.endswith("; it is empty\n")
 
 
 def test_stop(gpufair: Gpufair, fake: FakeService) -> None:
@@ -169,6 +212,9 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
         "labels": {"rack": "r1"},
         "cpus": 32,
         "memory_bytes": 64 << 30,
+        "drain": None,
+        "protected": [],
+        "empty_by_s": None,
         "landings": [{"workload": SWEEP, "gpus": 2, "at_s": NOW, "start_by_s": NOW + 60}],
     }
     lost = node | {"name": "node-b", "state": "lost", "cordoned": True, "workloads": [], "gpus": 0, "landings": []}

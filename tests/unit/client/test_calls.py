@@ -64,6 +64,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("checkpoint", (ID,), {}, f"POST {ONE}/checkpoint", {}, workload()),
     ("park", (ID,), {}, f"POST {ONE}/park", {}, workload()),
     ("resume", (ID,), {"from_checkpoint": False}, f"POST {ONE}/resume", {"from_checkpoint": False}, workload()),
+    ("extend", (ID, 3600.0), {}, f"POST {ONE}/extend", {"min_runtime_s": 3600.0}, workload()),
+    ("drain", ("n/1",), {"within_s": 60.0, "force": True}, "POST /api/v1/nodes/n%2F1/drain", {"within_s": 60.0, "force": True}, {"name": "n/1", "drain": {"deadline_s": 5, "force": True}}),
     ("restart", (ID,), {}, f"POST {ONE}/restart", {}, workload()),
     ("restore", (ID,), {}, f"POST {ONE}/restore", {}, workload()),
     ("interrupt", (ID,), {}, f"POST {ONE}/interrupt", {}, workload()),

@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from gpufair.client.reading import read
-from gpufair.client.types import AllocationExplanation, Budgets, Explanation, NodeView, Queue, Status, Workload
+from gpufair.client.types import (
+    AllocationExplanation,
+    Budgets,
+    DrainView,
+    Explanation,
+    NodeView,
+    Queue,
+    Status,
+    Workload,
+)
 from gpufair.clock import VirtualClock
 from gpufair.core import events as ev
 from gpufair.core.model import DEFAULT_POOL
@@ -220,6 +229,50 @@ async def test_a_landing_is_told_as_a_promise(tmp_path: Path) -> None:
         assert (why.start.kind, why.start.at_s) == ("start_by", wide.start_by_s)
         narrow = read(Workload, (await client.post(f"{API}/workloads", json=body | {"id": "one", "gpus": 1})).json())
         assert (narrow.state, narrow.start_by_s) == ("queued", None)
+
+
+async def test_what_runs_may_be_protected_longer_while_nobody_comes_first(tmp_path: Path) -> None:
+    """Only by its owner; refused with who comes first."""
+    async with service_at(tmp_path) as (it, client):
+        body = {"min_runtime_s": 60, "gpus": 2, "launch": LAUNCH, "allocation": "a"}
+        await client.post(f"{API}/workloads", json=body | {"id": "w1", "user": "ada"})
+        extend, bo = f"{API}/workloads/w1/extend", bearer(it.secrets.user_token("bo"))
+        assert (await client.post(extend, json={"min_runtime_s": 3600}, headers=bo)).status_code == 403
+        longer = read(Workload, (await client.post(extend, json={"min_runtime_s": 3600})).json())
+        assert longer.protected_until_s == START / 1000 + 3600
+        for bad in ({}, {"min_runtime_s": 0}, {"min_runtime_s": "1h"}, {"min_runtime_s": 60, "force": True}):
+            assert (await client.post(extend, json=bad)).status_code == 422, bad
+        assert (await client.post(extend, json={"min_runtime_s": 86_400})).json()["error"] == "MinRuntimeTooLong"
+        await client.post(f"{API}/workloads", json=body | {"id": "w2", "user": "bo", "allocation": "b", "gpus": 1})
+        answer = await client.post(extend, json={"min_runtime_s": 7200})
+        assert (answer.status_code, answer.json()["error"]) == (409, "ExtensionRefused")
+        assert "comes first" in answer.json()["detail"]
+        waits = await client.post(f"{API}/workloads/w2/extend", json={"min_runtime_s": 60})
+        assert (waits.status_code, waits.json()["error"]) == (409, "WrongPhase")
+
+
+async def test_a_node_is_drained_by_operators(tmp_path: Path) -> None:
+    """With or without a deadline; only force cuts what is protected beyond it, and that is shown before it happens."""
+    async with service_at(tmp_path) as (it, client):
+        body = {"id": "w1", "min_runtime_s": 3600, "gpus": 1, "launch": LAUNCH, "user": "ada"}
+        await client.post(f"{API}/workloads", json=body)
+        drain = f"{API}/nodes/n1/drain"
+        assert (await client.post(drain, headers=bearer(it.secrets.user_token("ada")))).status_code == 403
+        seen = read(NodeView, (await client.post(drain, json={"within_s": 60})).json())
+        assert (seen.state, seen.drain) == ("cordoned", DrainView(START / 1000 + 60, False))
+        assert [(one.workload, one.until_s) for one in seen.protected] == [("w1", START / 1000 + 3600)]
+        assert seen.empty_by_s == START / 1000 + 3600 + 10
+        for bad in ({"within_s": -1}, {"within_s": "1h"}, {"force": 1}, {"deadline": 5}):
+            assert (await client.post(drain, json=bad)).status_code == 422, bad
+        assert (await client.post(drain, json={"force": True})).json()["error"] == "InvalidSpec"
+        assert (await client.post(f"{API}/nodes/n9/drain")).json()["error"] == "UnknownNode"
+        forced = read(NodeView, (await client.post(drain, json={"within_s": 0, "force": True})).json())
+        assert forced.drain == DrainView(START / 1000, True)
+        assert read(Workload, (await client.get(f"{API}/workloads/w1")).json()).state in ("checkpointing", "stopping")
+        records = (await client.get(f"{API}/timeline")).json()["records"]
+        assert [one["reason"] for one in records if one["kind"] == "BeginCheckpoint"] == ["forced"]
+        back = read(NodeView, (await client.post(f"{API}/nodes/n1/uncordon")).json())
+        assert (back.state, back.drain, back.empty_by_s) == ("ready", None, None)
 
 
 async def test_bad_ids_in_paths(tmp_path: Path) -> None:

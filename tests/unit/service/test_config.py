@@ -55,6 +55,7 @@ gpus = 1
 min_runtime = "15m"
 grace = "5s"
 priority = 10
+idle_release = "off"
 
 [[profile]]
 name = "train"
@@ -94,6 +95,7 @@ def test_a_full_file_is_read() -> None:
     assert (debug.min_runtime, debug.grace, debug.priority) == (15 * MINUTE, 5 * SECOND, 10)
     assert (train.cpus, train.memory, train.within, train.exclude) == (16, 128 << 30, "rack", ("beta",))
     assert train.where == {"disk": "fast"}
+    assert (debug.idle_release, train.idle_release) == (None, HOUR)
     assert (debug.expected, train.expected, train.priority) == (None, 2 * DAY, None)
     assert (train.kind, train.nodes, train.display_name) == (Kind.BATCH, 2, "train")
 
@@ -136,6 +138,7 @@ BAD = [
     ("[[node]]\nname = 'a'\nmemory = '64 gigs'", 3, ["64 gigs", "1.5TiB"]),
     ("[[node]]\nname = 'a'\ncpus = 0.5", 3, ["0.5", "integer"]),
     ("[[profile]]\nname = 'p'\nwhere = {rack = 1}", 3, ["table of strings"]),
+    ("[[profile]]\nname = 'p'\nidle_release = 'never'", 3, ["never", "30s"]),
     ("[[profile]]\nname = 'p'\nexclude = ['a b']", 3, ["a b", "no name of a node"]),
     ("[[profile]]\nname = 'p'\nexpected = '0s'", 3, ["out of range"]),
     ("[node]\nname = 'a'", 1, ["[[node]]"]),

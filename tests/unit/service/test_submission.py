@@ -83,3 +83,27 @@ def test_what_is_wanted_beside_gpus() -> None:
     shape = asked(config, profile="big", **other).shape
     assert (shape.cpus_per_node, shape.memory_per_node, shape.within) == (0, 0, "")
     assert (shape.exclude, shape.where) == (("n1", "n3"), (("a", "2"), ("b", "1")))
+
+
+def test_a_session_that_idles_for_an_hour_gives_its_gpus_back() -> None:
+    """By default, unless its profile or its owner says otherwise; what has no cells never idles."""
+    patient = Profile("patient", "Patient", gpus=1, idle_release=None)
+    config = replace(CONFIG, profiles=(*CONFIG.profiles, patient))
+    assert asked(profile="quick").idle_release == HOUR
+    assert asked(gpus=1).idle_release == HOUR
+    assert asked(config, profile="patient").idle_release is None
+    assert asked(config, profile="patient", idle_release_s=600.0).idle_release == 600_000
+    assert asked(profile="quick", idle_release_s=0.0).idle_release is None
+    assert asked(profile="quick", kind="batch").idle_release is None
+    assert asked(gpus=0).idle_release is None
+    command = spec_of(Wanted({"type": "command"}, profile="quick"), "ada", CONFIG, TREE)
+    assert command.idle_release is None
+
+
+def test_whether_it_may_be_moved_is_its_owners_word() -> None:
+    """Of the profile unless it is said; never by default, since protection is what was asked for."""
+    config = replace(CONFIG, profiles=(*CONFIG.profiles, Profile("light", "Light", gpus=1, movable=True)))
+    assert not asked(profile="quick").movable
+    assert asked(config, profile="light").movable
+    assert not asked(config, profile="light", movable=False).movable
+    assert asked(movable=True).movable

@@ -7,18 +7,19 @@ import os
 from collections import Counter
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Body, Path, Query, Request
 
 from gpufair.core import events as ev
 from gpufair.core.state import State
-from gpufair.core.units import AllocationPath, NodeName
+from gpufair.core.units import AllocationPath, NodeName, after
 from gpufair.service import views
 from gpufair.service.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
 from gpufair.service.context import Context, context, principal
 from gpufair.service.explained import allocation_view
-from gpufair.service.models import NAME_PATTERN
+from gpufair.service.models import NAME_PATTERN, Drain
 from gpufair.service.problems import BadRequest, NotFound
 from gpufair.service.routes.workloads import shown
+from gpufair.service.submission import span_of
 from gpufair.service.tables import hint
 from gpufair.service.timeline import records, without_names
 from gpufair.service.turn import Turn
@@ -131,6 +132,21 @@ async def cordon(request: Request, node: Node) -> Answer:
 async def uncordon(request: Request, node: Node) -> Answer:
     """Let the node take workloads again."""
     return await _cordon(request, node, on=False)
+
+
+@router.post("/nodes/{node}/drain")
+async def drain(request: Request, node: Node, body: Annotated[Drain | None, Body()] = None) -> Answer:
+    """A cordon that says by when the node has to be empty; ``force`` cuts protections that last longer."""
+    it, wanted = context(request), body or Drain()
+    principal(request).require_operator("drain nodes")
+    within = None if wanted.within_s is None else span_of(wanted.within_s, "within_s")
+
+    def step(turn: Turn) -> None:
+        deadline = None if within is None else after(turn.now, within)
+        turn.handle(ev.NodeDrained(turn.now, turn.cause(), NodeName(node), deadline, wanted.force))
+
+    await it.runtime.do(step)
+    return await _node(it, node)
 
 
 async def _cordon(request: Request, node: str, *, on: bool) -> Answer:

@@ -19,7 +19,7 @@ from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
 from gpufair.service.explained import explanation_view
-from gpufair.service.models import ID_PATTERN, Nothing, PlainName, Resume, Submission
+from gpufair.service.models import ID_PATTERN, Extension, Nothing, PlainName, Resume, Submission
 from gpufair.service.outputs import outputs_of, present
 from gpufair.service.problems import BadRequest, Forbidden
 from gpufair.service.submission import span_of, spec_of
@@ -108,6 +108,17 @@ async def resume(request: Request, workload: Id, body: Annotated[Resume | None, 
 
     def step(turn: Turn, known: Workload) -> None:
         turn.handle(ev.ResumeRequested(turn.now, turn.cause(), known.id, wanted.from_checkpoint, part))
+
+    return await act(request, workload, step)
+
+
+@router.post("/{workload}/extend", status_code=202)
+async def extend(request: Request, workload: Id, body: Extension) -> Answer:
+    """Protect it longer, if as a submission of this moment it would come first."""
+    span = span_of(body.min_runtime_s, "min_runtime_s")
+
+    def step(turn: Turn, known: Workload) -> None:
+        turn.handle(ev.ExtensionRequested(turn.now, turn.cause(), known.id, span))
 
     return await act(request, workload, step)
 
