@@ -175,8 +175,8 @@ def test_an_operators_day(served: Place) -> None:
         assert why["holders"][0]["until_s"] == client.workload(first.id).protected_until_s
         told = served.gpufair("why", "sweep").stdout
         assert "sweep (sweep-00) is queued, 1st of 1." in told
-        # The same sentence, with its moments in local time.
-        assert all(part in told for part in re.split(r"[-\d]+ [:\d]+(?:\.\d+)?Z", why["sentence"]))
+        # The same sentence, with its moments in local time. (Its metrics have moved on since.)
+        assert all(part in told for part in re.split(r"[-\d]+ [:\d]+(?:\.\d+)?Z|m [\d.]+", why["sentence"]))
         assert "Z. " not in told
         assert "The GPUs are held by" in told
         served.gpufair("why", "train")
@@ -188,6 +188,7 @@ def test_an_operators_day(served: Place) -> None:
 
         check_budgets(served)
         check_nodes(served)
+        check_foresight(served, first, second)
 
         # What a batch workload cannot do is refused in the service's words.
         refused = served.gpufair("sessions", "checkpoint", "train", code=1)
@@ -235,6 +236,28 @@ def check_nodes(served: Place) -> None:
     assert "takes workloads again" in served.gpufair("nodes", "uncordon", "node-a").stdout
     assert "ready" in served.gpufair("nodes", "list").stdout
     assert "node-a" in served.gpufair("nodes", "cordon", "node-x", code=4).stderr
+
+
+def check_foresight(served: Place, first: Workload, second: Workload) -> None:
+    """What will be, what was, and what may be changed about it."""
+    steps = served.json("preview", "--hours", "1")["steps"]
+    (start,) = [step for step in steps if step["what"] == "starts" and step["workload"] == second.id]
+    assert first.id in {step["workload"] for step in steps if step["at_s"] <= start["at_s"]}
+    assert "starts" in served.gpufair("preview").stdout
+    assert "language/digits" in served.gpufair("why", "language/digits").stdout
+    (pool,) = served.json("pyramid")["pools"]
+    assert pool["occupancy"]["kept_gpu_s"] > 0
+    assert pool["utilization"]["ratio"] is None  # virtual GPUs: unknown, not 0
+    assert "no node has measured it" in served.gpufair("pyramid").stdout
+    (pool,) = served.json("budgets", "delivered", "--since", "1h")["pools"]
+    assert {a["path"] for a in pool["allocations"] if a["charged_gpu_s"]} == {"language", "language/digits"}
+    # The operator here is a member of nothing, so it is asked whom to coach for.
+    assert "is not a member" in served.gpufair("coach", "--allocation", "vision", code=1).stderr
+    drained = served.json("node", "drain", "node-a", "--deadline", "1m")
+    assert [one["workload"] for one in drained["protected"]] == [first.id]
+    assert "--force cuts protections" in served.gpufair("nodes", "drain", "node-a", "--deadline", "1m").stdout
+    served.gpufair("nodes", "uncordon", "node-a")
+    assert "which waits and could use them, comes first" in served.gpufair("extend", "train", "1h", code=1).stderr
 
 
 def test_a_session_is_saved_parked_and_resumed(served: Place) -> None:
