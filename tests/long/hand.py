@@ -199,7 +199,7 @@ class Hand:
             world.advance(world.policy.max_min_runtime // 4)
             for workload in self._alive():
                 seen = world.state.facts.records[workload]
-                if seen.phase is Phase.RUNNING and seen.held is not None and world.now >= seen.held.protected_until:
+                if seen.phase is Phase.RUNNING:
                     self._try(ev.Exited(world.now, CAUSE, workload, seen.incarnation, Outcome.COMPLETED))
         else:
             raise BrokenLawError(f"P15: {len(world.state.queue())} still wait though everybody else has ended")

@@ -122,7 +122,7 @@ class Watch:
             beneficiary is None or beneficiary.allocated, f"P5: {workload} was preempted for unallocated work"
         )
         self._require(
-            spec.allocated == (action.reason is not PreemptReason.UNALLOCATED),
+            not spec.allocated or action.reason is not PreemptReason.UNALLOCATED,
             f"P5: {workload}, allocated {spec.allocated}, went as {action.reason}",
         )
         self.owing[workload] += spec.shape.gpus * run.granted

@@ -9,8 +9,6 @@ import pytest
 
 HERE = Path(__file__).parent
 LAST = 25
-# Their rules are still being built; what has laws is never skipped.
-PENDING = frozenset({14, 25})
 
 
 def laws() -> dict[int, list[str]]:
@@ -25,6 +23,4 @@ def laws() -> dict[int, list[str]]:
 @pytest.mark.parametrize("number", range(1, LAST + 1))
 def test_an_invariant_has_laws(number: int) -> None:
     """A number without any would be a promise that nobody looks after."""
-    if number in PENDING and not laws()[number]:
-        pytest.skip("landings and binding start-by times")
     assert laws()[number], f"no test_p{number:02d}_… under tests/property"
