@@ -127,6 +127,24 @@ def _known_node(event: ev.NodeLost | ev.NodeCordoned | ev.NodeUncordoned, facts:
     require_node(facts, event.node)
 
 
+@check.register
+def _maintenance_planned(event: ev.MaintenancePlanned, facts: Facts) -> None:
+    plan = event.plan
+    if not plan.id or plan.id in facts.maintenance:
+        raise InvalidSpec(f"maintenance id {plan.id!r} is empty or taken; choose another, or cancel that one first")
+    if not plan.nodes or len(set(plan.nodes)) < len(plan.nodes):
+        raise InvalidSpec(f"maintenance {plan.id!r} must name at least one node, and none twice")
+    for node in plan.nodes:
+        require_node(facts, node)
+
+
+@check.register
+def _maintenance_cancelled(event: ev.MaintenanceCancelled, facts: Facts) -> None:
+    if event.plan not in facts.maintenance:
+        known = ", ".join(facts.maintenance) or "none"
+        raise InvalidSpec(f"no maintenance {event.plan!r} is planned; planned are: {known}. Open closed nodes by uncordon")
+
+
 def require_node(facts: Facts, node: NodeName) -> None:
     """Refuse an unknown node."""
     if node not in facts.nodes:

@@ -35,7 +35,7 @@ from gpufair.core.record import Record
 from gpufair.core.rights import room_for
 from gpufair.core.settle import overdue, settle
 from gpufair.core.touchdown import Touchdown
-from gpufair.core.units import CauseId, PoolName, WorkloadId, after
+from gpufair.core.units import CauseId, Instant, Millis, PoolName, WorkloadId, after
 from gpufair.core.waiting import Turn
 
 Commit = Callable[[Action], None]
@@ -152,15 +152,16 @@ class Pass:
     # -- steps 4 and 5 --------------------------------------------------------------------------------------------
 
     def _start_plain(self) -> None:
-        nowhere: set[tuple[PoolName, Shape]] = set()
+        nowhere: set[tuple[PoolName, Shape, Instant]] = set()
         for ticket in tuple(self.facts.waiting.plain):
             record = self.facts.records[ticket.workload]
             for pool in record.spec.pools:
-                if (pool, record.spec.shape) in nowhere:
+                shape, until = record.spec.shape, max(self.facts.protected_until(record), after(self.facts.now, Millis(1)))
+                if (pool, shape, until) in nowhere:
                     continue
-                leases = place(self.facts.by_pool.get(pool, ()), record.spec.shape, self.facts.policy.blocks)
+                leases = place(self.facts.by_pool.get(pool, ()), shape, self.facts.policy.blocks, until=until)
                 if leases is None:
-                    nowhere.add((pool, record.spec.shape))
+                    nowhere.add((pool, shape, until))
                 else:
                     self.start(
                         record, pool, leases, f"it needs no GPUs, and {words.places(leases)} had the fewest workloads"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gpufair.core.model import (
     Allocation,
     CheckpointRef,
+    Maintenance,
     Node,
     Outcome,
     Policy,
@@ -83,6 +84,20 @@ class NodeUncordoned(Event):
     """The node takes workloads again; a drain is over."""
 
     node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePlanned(Event):
+    """Nodes will be closed at ``plan.at``. Until then only guests start there; then they are cordoned."""
+
+    plan: Maintenance
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceCancelled(Event):
+    """A plan whose time has not come is off. Nodes that are closed already are opened with ``NodeUncordoned``."""
+
+    plan: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from gpufair.core import demand, metrics
+from gpufair.core import demand, maintenance, metrics
 from gpufair.core.amount import rest
 from gpufair.core.errors import Inconsistent, UnknownWorkload
 from gpufair.core.horizon import bounds_of
 from gpufair.core.hours import Kept
 from gpufair.core.ledger import PoolLedger
-from gpufair.core.model import Held, Lease, Node, Phase, Policy, WorkloadSpec
+from gpufair.core.model import Held, Lease, Maintenance, Node, Phase, Policy, WorkloadSpec
 from gpufair.core.record import UNCOUNTED, Landing, NodeRecord, Record, Reservation
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running
@@ -55,6 +55,7 @@ class Facts:
         self.reservations = 0  # ever made
         self.landed: dict[tuple[PoolName, AllocationPath], Record] = {}  # owners of landings, in the order of grants
         self.landings = 0  # ever granted
+        self.maintenance: dict[str, Maintenance] = {}  # plans whose time has not come, by id
         self.landings_in_doubt = True  # something has changed that may have voided one: a pass looks, and clears it
         self.protected_preemptions = 0
         self.idling = IdleClock()
@@ -74,6 +75,8 @@ class Facts:
                 if record.landing is not None and before < record.landing.at <= at:
                     for lease in record.landing.leases:
                         self.touch(lease.node)
+            if self.maintenance:
+                maintenance.begin_due(self)
             for running in self.running.values():
                 running.expire(at, self.records)
 
@@ -414,6 +417,7 @@ class Facts:
         twin.forced_moves, twin.allowed_moves = self.forced_moves, self.allowed_moves
         twin.demand = self.demand.copy()
         twin.landings = self.landings
+        twin.maintenance = dict(self.maintenance)
         twin.ledgers = {pool: ledger.copy() for pool, ledger in self.ledgers.items()}
         twin.nodes = {
             name: replace(node, holders=dict(node.holders), claims=dict(node.claims), landings=dict(node.landings))

@@ -98,6 +98,15 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Maintenance:
+    """Nodes that will be closed at an instant: until then only what is done by then starts there."""
+
+    id: str
+    nodes: tuple[NodeName, ...]
+    at: Instant
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """GPUs granted on one node. Device ids are an outcome that the node reports, not a decision."""
 

@@ -122,6 +122,8 @@ def _has_room(
     node: NodeRecord, shape: Shape, extra: Freed | None, until: Instant = FOREVER
 ) -> bool:
     wanted = shape.gpus_per_node
+    if not wanted and node.closes_at is not None and until > node.closes_at:
+        return False
     if (wanted and room_with(node, extra, until) < wanted) or not admits(node, shape):
         return False
     return not shape.counted or _rest_fits(node, shape, extra)

@@ -240,3 +240,6 @@ class NodeView:
     drain: Drain | None = None
     protected: tuple[tuple[WorkloadId, Instant], ...] = ()  # who is protected here, and until when
     empty_by: Instant | None = None  # when a cordoned node is empty at the latest, if nobody overstays its grace
+    landings: tuple[tuple[WorkloadId, int, Instant], ...] = ()  # who needs how many GPUs from when on
+    closes_at: Instant | None = None  # when a planned maintenance begins
+    guests: int = 0  # GPUs that only those could start on who are done before a landing or a maintenance

@@ -6,6 +6,7 @@ from functools import singledispatch
 
 from gpufair.core import events as ev
 from gpufair.core.facts import STAYING, Facts
+from gpufair.core.maintenance import cancel_maintenance, plan_maintenance
 from gpufair.core.model import HOLDING, Drain, Phase
 from gpufair.core.record import Record
 from gpufair.core.transitions import move
@@ -80,6 +81,18 @@ def _cordon(facts: Facts, node: NodeName, drain: Drain | None) -> Touched:
 def _node_uncordoned(event: ev.NodeUncordoned, facts: Facts) -> Touched:
     facts.nodes[event.node].cordoned, facts.nodes[event.node].drain = False, None
     facts.touch(event.node)
+    return ()
+
+
+@record_event.register
+def _maintenance_planned(event: ev.MaintenancePlanned, facts: Facts) -> Touched:
+    plan_maintenance(facts, event.plan)
+    return ()
+
+
+@record_event.register
+def _maintenance_cancelled(event: ev.MaintenanceCancelled, facts: Facts) -> Touched:
+    cancel_maintenance(facts, event.plan)
     return ()
 
 

@@ -15,7 +15,7 @@ from gpufair.core.codec import MalformedRecord, Plain, decode, encode
 from gpufair.core.errors import GpufairError
 from gpufair.core.events import Event
 from gpufair.core.facts import Facts
-from gpufair.core.model import Allocation, Drain, Node, Policy
+from gpufair.core.model import Allocation, Drain, Maintenance, Node, Policy
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.saved_ledger import (
     count_switching,
@@ -58,6 +58,7 @@ def snapshot(state: State) -> Plain:
         "wishes": write_demand(facts.demand),
         "reservations": facts.reservations,
         "landings": facts.landings,
+        "maintenance": [encode(plan) for plan in facts.maintenance.values()],
         "protected_preemptions": facts.protected_preemptions,
         "idle_releases": facts.idle_releases,
         "moves": {"forced": facts.forced_moves, "allowed": facts.allowed_moves},
@@ -105,6 +106,10 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
             facts.nodes[lease.node].landings[record.id] = lease.gpus
     for pool, each in plain["ledgers"].items():
         facts.ledgers[PoolName(pool)] = read_ledger(each, facts.now)
+    for plan in (_read(each, Maintenance) for each in plain.get("maintenance", ())):
+        facts.maintenance[plan.id] = plan
+        for name in plan.nodes:
+            facts.nodes[name].closes_at = min(plan.at, facts.nodes[name].closes_at or plan.at)
     facts.list_nodes()
     count_switching(facts)
     facts.reservations = int(plain["reservations"])

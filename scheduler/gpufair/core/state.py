@@ -160,6 +160,9 @@ class State:
                 drain=node.drain,
                 protected=draining.still_protected(self._facts, node),
                 empty_by=draining.empty_by(self._facts, node),
+                landings=tuple((one.owner, one.gpus, one.at) for one in node.bounds if one.owner is not None),
+                closes_at=node.closes_at,
+                guests=max(0, node.free) - max(0, node.room),
             )
             for node in self._facts.nodes.values()
         )

@@ -83,6 +83,8 @@ class Touchdown:
             node = facts.nodes[lease.node]
             if not admits(node, record.spec.shape) or node.node.pool != landing.pool:
                 return f"{lease.node} does not take it any more"
+            if node.closes_at is not None and landing.start_by + record.min_runtime > node.closes_at:
+                return f"{lease.node} is to be closed at {words.moment(node.closes_at)}, before it could be done"
             if any(bound.slack < 0 for bound in node.bounds if bound.owner == record.id):
                 return f"{lease.node} has become too small"
         return ""

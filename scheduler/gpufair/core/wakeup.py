@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpufair.core import draining
+from gpufair.core import draining, maintenance
 from gpufair.core.facts import Facts
 from gpufair.core.model import Phase
 from gpufair.core.units import Instant, PoolName
@@ -33,6 +33,7 @@ def next_wakeup(facts: Facts) -> Instant | None:
     if idle is not None:
         moments.append(idle)
     moments += _landings(facts)
+    moments += maintenance.moments(facts)
     for record in facts.leaving.values():
         # A stop has no further deadline, but once it is late nobody counts on its GPUs any more. Those with a
         # reservation need no grid, but they wait for victims to leave.
