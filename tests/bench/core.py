@@ -14,9 +14,13 @@ from functools import cache
 
 from gpufair.core import events as ev
 from gpufair.core.errors import NeverFits
+from gpufair.core.landing import Approach, to_leave
 from gpufair.core.model import Kind, Outcome, Shape, WorkloadSpec
+from gpufair.core.plan import plan
+from gpufair.core.preemption import cost_of
+from gpufair.core.record import Record
 from gpufair.core.snapshot import restore, snapshot
-from gpufair.core.units import HOUR, Instant, Millis, WorkloadId
+from gpufair.core.units import HOUR, MINUTE, Instant, Millis, WorkloadId
 from tests.bench.core_world import CAUSE, NODES, Bench, cpu_scale
 from tests.bench.result import Result
 
@@ -174,7 +178,35 @@ def growth() -> Result:
     return Result(last / first / times, f"of linear growth at {times:g} times the nodes", 1.0, notes=curve)
 
 
+def gang_plan() -> Result:
+    """Where and when a gang of 1,024 GPUs lands, on a cluster full of small work; and who would leave for it now."""
+    bench = Bench()
+    leaves, count = bench.state.tree.leaves, 8 * NODES
+    for number in range(count):
+        spec = WorkloadSpec(leaves[1 + number % 99], f"u{number % 8}", Kind.BATCH, Shape(1), Millis(MINUTE * (15 + number % 400)))
+        bench.feed(ev.Submitted(bench.state.now, CAUSE, WorkloadId(f"{number:08x}-w"), spec))
+    facts = bench.state.facts
+    gang = WorkloadSpec(leaves[0], "u", Kind.BATCH, Shape(8, NODES), HOUR)
+    record = Record(id=WorkloadId("gang"), spec=gang, submitted_at=facts.now)
+    pool = gang.pools[0]
+    shares, times = facts.shares(pool), []
+    for _ in range(5):
+        begun = time.process_time()
+        landing = Approach(facts, shares, record, pool).landing(CAUSE)
+        assert landing is not None
+        assert len(landing.leases) == NODES
+        times.append(time.process_time() - begun)
+    victims = sorted((to_leave(facts, one) for one in facts.holding.values()), key=cost_of)
+    begun = time.process_time()
+    found = plan(facts, victims, record, pool)
+    assert found is not None
+    assert len(found.victims) == count
+    evicting = (time.process_time() - begun) * 1000
+    return result(max(statistics.median(times) * 1000, evicting), "ms CPU to plan a gang of 1,024 GPUs", 50.0, victims_ms=evicting)
+
+
 CASES = {
+    "core_gang_plan": gang_plan,
     "core_curve": growth,
     "core_event_p50": event_p50,
     "core_event_p99": event_p99,
