@@ -473,12 +473,20 @@ def unallocated(facts: Facts, pool: PoolName, choice: int, shares: Shares) -> It
             ranked.setdefault(shares.metric(leaf), []).extend(head.queues.values())
     for metric in sorted(ranked):
         open_classes = ranked[metric]
-        while open_classes:
-            tickets = min(open_classes)
+        while True:
+            first = [(ready[0], tickets) for tickets in open_classes if (ready := _rested(facts, tickets))]
+            if not first:
+                break
+            ticket, tickets = min(first)
             before = len(tickets)
-            yield tickets[0].workload
-            if not tickets or len(tickets) == before:
+            yield ticket.workload
+            if len(tickets) == before:
                 open_classes.remove(tickets)
+
+
+def _rested(facts: Facts, tickets: list[Ticket]) -> list[Ticket]:
+    """Those who may start again after their last preemption."""
+    return [one for one in tickets if (facts.records[one.workload].not_before or 0) <= facts.now]
 
 
 class Exposed:
@@ -671,7 +679,7 @@ def _candidate(facts: Facts, victim: Record, reason: PreemptReason, level: int) 
     return Candidate(
         record=victim,
         reason=reason,
-        cost=Cost(level, loss(facts, victim), facts.grace(victim), victim.id),
+        cost=Cost(level, loss(facts, victim), int(victim.busy), facts.grace(victim), victim.id),
         gpus={lease.node: lease.gpus for lease in leases},
     )
 
@@ -891,6 +899,11 @@ def next_wakeup(facts: Facts) -> Instant | None:
     somebody_waits = facts.waiting.length > 0
     cordoned = {workload for node in facts.nodes.values() if node.cordoned for workload in node.holders}
     moments: list[int] = [end for one in facts.holding.values() if (end := idle_until(one)) is not None]
+    moments += [
+        one.not_before
+        for one in facts.records.values()
+        if one.phase is Phase.QUEUED and one.not_before is not None and one.not_before > facts.now
+    ]
     # Pools in which time alone can change a decision, and those in which a checkpoint is in flight.
     sliding: set[PoolName] = set()
     saving: set[PoolName] = set()

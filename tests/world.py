@@ -43,6 +43,7 @@ SMALL = Policy(
     banking=1.0,
     debug_min_runtime=Millis(0),
     take_limit=None,
+    backoff=Millis(0),
     landings=False,
 )
 
@@ -56,6 +57,8 @@ FULL = replace(
     debug_share=0.25,
     debug_most=0.5,
     take_limit=1.25,
+    backoff=Millis(500),
+    backoff_most=Millis(4_000),
     take_least=2,
 )
 # The same with landings.

@@ -56,7 +56,7 @@ def check_policy(policy: Policy) -> None:
         if getattr(policy, name) <= 0:
             raise InvalidSpec(f"{name} must be longer than 0")
     spans = ("max_min_runtime", "grace_session", "grace_batch", "newcomer", "debug_min_runtime")
-    for name in (*spans, "debug_gpus", "take_least"):
+    for name in (*spans, "debug_gpus", "take_least", "backoff", "backoff_most"):
         if getattr(policy, name) < 0:
             raise InvalidSpec(f"{name} cannot be negative")
     if policy.take_limit is not None and not 1 <= policy.take_limit < inf:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from gpufair.core import actions as act
+from gpufair.core.backoff import preempted
 from gpufair.core.facts import Facts
 from gpufair.core.model import Phase, PreemptReason
 from gpufair.core.record import Landing, Reservation
@@ -101,6 +102,7 @@ def _begin_checkpoint(action: act.BeginCheckpoint, facts: Facts) -> None:
     record = facts.record(action.workload)
     if action.reason in PREEMPTIONS:
         record.preemptions += 1
+        preempted(record, facts.policy, facts.now)
         if record.spec.allocated and record.held is not None and facts.now < record.held.protected_until:
             # Counted here, apart from the rules that decide, so that a broken rule shows (invariant P1).
             facts.protected_preemptions += 1

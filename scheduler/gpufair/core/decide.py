@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from gpufair.core import draining, order, words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
 from gpufair.core.amount import asked, free
+from gpufair.core.backoff import rests
 from gpufair.core.chances import Chances
 from gpufair.core.coming import already_kept, is_complete
 from gpufair.core.facts import Facts
@@ -250,11 +251,14 @@ class Pass:
         """Whether nothing else can be done in the last turn of a pool, nor depends on who is heard in it."""
         return not here.acts(turn) and not (here.coming and self._acts_beyond(here))
 
+    def _rests(self, workload: WorkloadId) -> bool:
+        return rests(self.facts.records[workload], self.facts.now)
+
     def _start_unallocated(self) -> None:
         turns = self.facts.waiting.unallocated.turns
         for choice, pool in sorted(turns):
             turn, here = turns.get((choice, pool), {}), self._pool(pool)
-            for workload in order.unallocated(turn, here.shares, here.fits_as_guest):
+            for workload in order.unallocated(turn, here.shares, here.fits_as_guest, self._rests):
                 self._start_on_room(self.facts.records[workload], here)
 
     def _pool(self, pool: PoolName) -> Chances:

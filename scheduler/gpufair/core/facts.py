@@ -12,6 +12,7 @@ from typing import Final
 
 from gpufair.core import demand, maintenance, metrics
 from gpufair.core.amount import rest
+from gpufair.core.backoff import RestClock
 from gpufair.core.errors import Inconsistent, UnknownWorkload
 from gpufair.core.horizon import bounds_of
 from gpufair.core.hours import Kept
@@ -58,6 +59,7 @@ class Facts:
         self.maintenance: dict[str, Maintenance] = {}  # plans whose time has not come, by id
         self.landings_in_doubt = True  # something has changed that may have voided one: a pass looks, and clears it
         self.protected_preemptions = 0
+        self.resting = RestClock()
         self.idling = IdleClock()
         self.idle_releases = 0  # not a preemption: they may come during protection
         self.forced_moves = self.allowed_moves = 0  # of protected workloads, off nodes that were drained
@@ -121,6 +123,7 @@ class Facts:
     def enqueue(self, record: Record) -> None:
         """Give it its place in the queue: that of its first submission."""
         self.waiting.add(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
+        self.resting.watch(record, self.now)
         demand.begin_to_wait(self, record)
 
     def dequeue(self, record: Record) -> None:
@@ -432,6 +435,7 @@ class Facts:
         """Take in the record of a workload from elsewhere: a copy, or a snapshot."""
         self.records[record.id] = record
         if record.phase is Phase.QUEUED:
+            self.resting.watch(record, self.now)
             self.waiting.add(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
             if demand.wants(record):
                 self.demand.list_waiting(record)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpufair.core import amount, demand
+from gpufair.core.backoff import rests
 from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.horizon import FOREVER, bounds_of
@@ -196,6 +197,9 @@ def _indexes(facts: Facts) -> Iterator[str]:
     """What is kept beside the records and nodes, so that a pass need not go through them, says the same as they do."""
     if facts.leaving.keys() != {one.id for one in facts.holding.values() if one.phase in LEAVING}:
         yield f"those who are leaving are listed as {sorted(facts.leaving)}"
+    rest = [one.not_before for one in facts.records.values() if one.phase is Phase.QUEUED and rests(one, facts.now)]
+    if facts.resting.next(facts.now, facts.records) != min((one for one in rest if one is not None), default=None):
+        yield f"the next rest is listed as ending at {facts.resting.next(facts.now, facts.records)}"
     releases = [due for one in facts.holding.values() if (due := idle_until(one)) is not None]
     if facts.idling.next(facts.records) != min(releases, default=None):
         yield f"the next idle release is listed as {facts.idling.next(facts.records)}"

@@ -225,6 +225,9 @@ class Policy:
     debug_gpus: int = 8
     debug_share: float = 0.01
     debug_most: float = 0.125
+    # Unallocated work rests for backoff, 2, 4, ... times as long after each preemption, up to backoff_most. 0: off.
+    backoff: Millis = MINUTE
+    backoff_most: Millis = HOUR
     # While another leaf is hungry a leaf holds at most max(take_least, take_limit * a * C) GPUs at once. None: off.
     take_limit: float | None = 2.0
     take_least: int = 8

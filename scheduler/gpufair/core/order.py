@@ -129,9 +129,11 @@ class Walk:
             self._busy[path] = self._busy.get(path, 0) + more
 
 
-def unallocated(turn: Turn, shares: Shares, fits: Callable[[Shape], bool]) -> Iterator[WorkloadId]:
-    """Unallocated work: by their leaf's metric, leaves of equal metric by submission. The caller starts it, or its
-    class is closed."""
+def unallocated(
+    turn: Turn, shares: Shares, fits: Callable[[Shape], bool], rests: Callable[[WorkloadId], bool]
+) -> Iterator[WorkloadId]:
+    """Unallocated work that does not rest: by their leaf's metric, leaves of equal metric by submission. The caller
+    starts it, or its class is closed."""
     ranked: dict[float, list[list[Ticket]]] = {}
     for shape, leaves in turn.items():
         if fits(shape):
@@ -139,10 +141,23 @@ def unallocated(turn: Turn, shares: Shares, fits: Callable[[Shape], bool]) -> It
                 queues = [tickets for users in group.line.values() for tickets in users.values()]
                 ranked.setdefault(shares.metric(leaf), []).extend(queues)
     for metric in sorted(ranked):
-        classes = ranked[metric]
-        while classes:
-            tickets = min(classes)
-            before = len(tickets)
-            yield tickets[0].workload
-            if not tickets or len(tickets) == before:
-                classes.remove(tickets)
+        yield from by_submission(ranked[metric], rests)
+
+
+def by_submission(classes: list[list[Ticket]], rests: Callable[[WorkloadId], bool]) -> Iterator[WorkloadId]:
+    """Those of some classes who do not rest. The caller starts each, or its class is closed."""
+    heap: list[tuple[Ticket, int]] = []
+
+    def push(index: int) -> None:
+        first = next((ticket for ticket in classes[index] if not rests(ticket.workload)), None)
+        if first is not None:
+            heappush(heap, (first, index))
+
+    for index in range(len(classes)):
+        push(index)
+    while heap:
+        first, index = heappop(heap)
+        before = len(classes[index])
+        yield first.workload
+        if len(classes[index]) < before:
+            push(index)

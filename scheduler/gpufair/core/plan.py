@@ -59,6 +59,7 @@ class SetCost(NamedTuple):
 
     level: int
     loss: int
+    busy: int
     release: int
     victims: int
     left_over: int
@@ -195,11 +196,12 @@ def _plan_from(
     return Plan(leases, tuple(sorted(victims, key=cost_of)))
 
 
-def _plan_cost(one: Plan) -> tuple[int, int, int, int]:
+def _plan_cost(one: Plan) -> tuple[int, int, int, int, int]:
     costs = [victim.cost for victim in one.victims]
     return (
         max((cost.level for cost in costs), default=-1),
         sum(cost.loss for cost in costs),
+        sum(cost.busy for cost in costs),
         max((cost.release for cost in costs), default=0),
         len(costs),
     )
@@ -304,7 +306,7 @@ def _price(
         else:
             open_to_choice.append(candidate)
     if room >= each:
-        return SetCost(-1, 0, 0, 0, gpus, name), ()
+        return SetCost(-1, 0, 0, 0, 0, gpus, name), ()
     greedy: list[Candidate] = []
     reached = room
     for candidate in open_to_choice:
@@ -330,6 +332,7 @@ def _sum_up(name: NodeName, victims: tuple[Candidate, ...], gpus: int) -> SetCos
     return SetCost(
         level=max(candidate.cost.level for candidate in victims),
         loss=sum(candidate.cost.loss for candidate in victims),
+        busy=sum(candidate.cost.busy for candidate in victims),
         release=max(candidate.cost.release for candidate in victims),
         victims=len(victims),
         left_over=gpus + sum(candidate.gpus[name] for candidate in victims),

@@ -24,6 +24,7 @@ class Cost(NamedTuple):
 
     level: int  # 0 unallocated, 1 lower priority in the own leaf, 2... bands of over-served leaves
     loss: int  # GPU-milliseconds of work
+    busy: int  # 1 if it runs a cell now
     release: int  # milliseconds until its GPUs are free
     workload: WorkloadId
 
@@ -39,7 +40,8 @@ class Candidate:
 
 
 def loss(facts: Facts, record: Record) -> GpuMillis:
-    """GPU time that an eviction loses: work since the last checkpoint, saving and restoring; all if not resumable."""
+    """GPU time that an eviction loses: work since the last checkpoint or safe point, and saving and restoring, as long
+    as they took the last time; all if not resumable."""
     return loss_at(record, facts.now)
 
 
@@ -50,10 +52,11 @@ def loss_at(record: Record, at: Instant) -> GpuMillis:
         return GpuMillis(0)
     if not record.spec.resumable:
         return GpuMillis(record.gpus * (at - held.granted_at))
-    since, twice = held.granted_at, 0
+    since, moving = max(held.granted_at, record.safe_at or 0), 0
     if record.checkpoint is not None:
-        since, twice = max(since, record.checkpoint.at), 2 * record.checkpoint.duration
-    return GpuMillis(record.gpus * (max(0, at - since) + twice))
+        since, moving = max(since, record.checkpoint.at), record.checkpoint.duration
+        moving += record.checkpoint.duration if record.restored_in is None else record.restored_in
+    return GpuMillis(record.gpus * (max(0, at - since) + moving))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,6 @@ def candidate(facts: Facts, victim: Record, reason: PreemptReason, level: int) -
     return Candidate(
         record=victim,
         reason=reason,
-        cost=Cost(level, loss(facts, victim), facts.grace(victim), victim.id),
+        cost=Cost(level, loss(facts, victim), int(victim.busy), facts.grace(victim), victim.id),
         gpus={lease.node: lease.gpus for lease in leases},
     )

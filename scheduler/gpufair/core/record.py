@@ -94,6 +94,7 @@ class Record:
     ended_at: Instant | None = None
     resume_from_checkpoint: bool = True
     active_at: Instant = Instant(0)  # when it came up, or last ran a cell as far as was reported
+    not_before: Instant | None = None  # it rests until then, for it was preempted too often
     safe_at: Instant | None = None  # when it last said that it was at a safe point
     restored_in: Millis | None = None  # how long its last restore took
     extension: Millis | None = None  # asked for, and granted, but not applied yet

@@ -82,7 +82,11 @@ def _after_release(facts: Facts, record: Record, cause: CauseId) -> Action:
     # Who was moved did not idle away its GPUs: it goes on elsewhere, idle or not.
     if session and not record.interrupted and record.notice not in MOVES:
         return Park(cause, record.id, f"{went} while idle: parked; run a cell or resume it to queue it again")
-    return Requeue(cause, record.id, f"{went}: queued again with its first submission time")
+    rest = ""
+    if record.not_before is not None and record.not_before > facts.now:
+        times = "once" if record.preemptions == 1 else f"{record.preemptions} times"
+        rest = f", but not started before {words.moment(record.not_before)}, as it was preempted {times}"
+    return Requeue(cause, record.id, f"{went}: queued again with its first submission time{rest}")
 
 
 def _went(facts: Facts, record: Record) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from gpufair.core import draining, figures
 from gpufair.core.actions import Action
 from gpufair.core.admission import check, check_policy, is_stale
+from gpufair.core.advice import advice
 from gpufair.core.coach import Coaching, coach
 from gpufair.core.commit import commit
 from gpufair.core.engine import handle
@@ -228,6 +229,10 @@ class State:
         """Where all GPU time went, exactly."""
         facts = self._facts
         return sum_up(facts.ledgers[pool].conservation(pool) for pool in facts.ledgers)
+
+    def advice(self, spec: WorkloadSpec) -> tuple[str, ...]:
+        """What whoever submits this should be warned about; empty if nothing."""
+        return advice(spec, self._facts)
 
     def forget(self, before: Instant) -> None:
         """Drop workloads that ended before an instant. What they were charged stays in the ledger."""

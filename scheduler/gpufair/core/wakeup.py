@@ -29,6 +29,9 @@ def next_wakeup(facts: Facts) -> Instant | None:
             grid = min(policy.grid, policy.grid_checkpoint) if _saves(facts, pool) else policy.grid
             moments.append((facts.now // grid + 1) * grid)
     moments += draining.moments(facts)
+    rested = facts.resting.next(facts.now, facts.records)
+    if rested is not None:
+        moments.append(rested)
     idle = facts.idling.next(facts.records)
     if idle is not None:
         moments.append(idle)

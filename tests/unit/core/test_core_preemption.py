@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpufair.core import actions as act
 from gpufair.core import events as ev
-from gpufair.core.model import Allocation, CheckpointRef, Node, Phase
+from gpufair.core.model import Allocation, CheckpointRef, Kind, Node, Phase
+from gpufair.core.preemption import loss
 from gpufair.core.units import AllocationPath, Millis, NodeName, WorkloadId
 from tests.world import CAUSE, Delays, World, holding
 
@@ -207,3 +208,63 @@ def test_a_beneficiary_starts_elsewhere_if_that_is_earlier() -> None:
     world.exit("w")
     assert world.where("p") == ("n1",)
     assert world.phase("v") is Phase.CHECKPOINTING
+
+
+def test_work_since_a_safe_point_is_all_that_is_lost() -> None:
+    """Whoever has just said that now is a good moment goes first."""
+    world = cluster(1, 1)
+    world.submit("early", "b", min_runtime=1_000)
+    world.submit("late", "b", min_runtime=1_000)
+    world.advance(9_000)
+    world.feed(ev.SafePointReached(world.now, CAUSE, WorkloadId("late"), 1))
+    world.advance(100)
+    world.submit("p", "a", min_runtime=1_000)
+    assert victims(world) == {"late"}
+
+
+def test_a_safe_point_of_an_earlier_start_counts_no_more() -> None:
+    """Nor does one that comes late."""
+    world = cluster(1)
+    world.submit("v", "b", min_runtime=1_000)
+    assert world.feed(ev.SafePointReached(world.now, CAUSE, WorkloadId("v"), 7)) == []
+    assert world.state.facts.records[WorkloadId("v")].safe_at is None
+
+
+def test_what_cannot_resume_loses_all_of_its_runtime_at_a_safe_point_too() -> None:
+    """There is nothing from which it could go on."""
+    world = cluster(1, 1)
+    world.submit("fixed", "b", min_runtime=1_000, resumable=False)
+    world.submit("other", "b", min_runtime=1_000)
+    world.advance(9_000)
+    world.feed(ev.SafePointReached(world.now, CAUSE, WorkloadId("fixed"), 1))
+    world.feed(ev.SafePointReached(world.now, CAUSE, WorkloadId("other"), 1))
+    world.submit("p", "a", min_runtime=1_000)
+    assert victims(world) == {"other"}
+
+
+def test_an_idle_session_goes_before_a_busy_one_that_would_lose_as_much() -> None:
+    """Its owner does not wait for a cell."""
+    world = cluster(1, 1)
+    for name in ("busy", "idle"):
+        world.submit(name, "b", min_runtime=1_000, kind=Kind.SESSION)
+    world.advance(9_000)
+    world.feed(ev.ActivityReported(world.now, CAUSE, WorkloadId("busy"), 1, busy=True))
+    world.submit("p", "a", min_runtime=1_000)
+    assert victims(world) == {"idle"}
+
+
+def test_a_measured_restore_counts_instead_of_a_guess() -> None:
+    """Saving took 10 ms, restoring 5 s: the one that comes back slowly is the dearer one."""
+    world = cluster(1)
+    world.submit("v", "b", min_runtime=1_000)
+    world.advance(2_000)
+    world.feed(ev.CheckpointDone(world.now, CAUSE, WorkloadId("v"), 1, CheckpointRef("c", 1, world.now, 1, Millis(10))))
+    record = world.state.facts.records[WorkloadId("v")]
+    assert loss(world.state.facts, record) == 20
+    world.delays = Delays(start=5_000, save=0, release=0)
+    world.feed(ev.Released(world.now, CAUSE, WorkloadId("v"), 1))
+    world.advance(5_000)
+    assert record.restored_in == 5_000
+    fresh = CheckpointRef("d", 2, world.now, 1, Millis(10))
+    world.feed(ev.CheckpointDone(world.now, CAUSE, WorkloadId("v"), 2, fresh))
+    assert loss(world.state.facts, record) == 5_010
