@@ -92,8 +92,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P4 unallocated work is not charged",
         "facts.py",
-        "if spec.allocated:\n            ledger.charge(",
-        "if spec:\n            ledger.charge(",
+        "if spec.allocated:\n            self._charge_weighted(",
+        "if spec:\n            self._charge_weighted(",
         "p04 or p07",
     ),
     Mutation(

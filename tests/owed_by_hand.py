@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -44,10 +44,11 @@ class Books:
     refused: set[WorkloadId] = field(default_factory=set)  # over without ever having started
     spans: list[Span] = field(default_factory=list)
     now: int = 0
+    weights: Mapping[str, int] = field(default_factory=dict)  # whole numbers for each GPU type, and for "" (any)
 
     @classmethod
-    def of(cls, journal: Iterable[Entry]) -> Self:
-        books = cls()
+    def of(cls, journal: Iterable[Entry], weights: Mapping[str, int] | None = None) -> Self:
+        books = cls(weights=weights or {})
         for entry in journal:
             books.take(entry)
         return books
@@ -63,7 +64,9 @@ class Books:
     def _until(self, at: int) -> None:
         if at > self.now:
             capacities = {
-                pool: sum(node.node.gpus for node in self._of(pool) if not node.lost)
+                pool: sum(
+                    node.node.gpus * self._weight(node.node.gpu_type) for node in self._of(pool) if not node.lost
+                )
                 for pool in {node.node.pool for node in self.nodes.values()}
             }
             self.spans.append(Span(self.now, at, tuple(self._wanted()), capacities, self.tree))
@@ -76,12 +79,16 @@ class Books:
         for workload, (pool, _, leases) in self.held.items():
             spec = self.specs[workload]
             if spec.allocated:
-                yield workload, pool, spec.allocation, sum(leases.values())
+                weighed = sum(gpus * self._weight(self.nodes[node].node.gpu_type) for node, gpus in leases.items())
+                yield workload, pool, spec.allocation, weighed
         for workload in self.queued:
             spec = self.specs[workload]
             pools = [pool for pool in spec.pools if could_hold_now(self._of(pool), spec.shape)]
             if spec.allocated and pools:
-                yield workload, pools[0], spec.allocation, spec.shape.gpus
+                yield workload, pools[0], spec.allocation, spec.shape.gpus * self._weight(spec.shape.gpu_type)
+
+    def _weight(self, gpu_type: str) -> int:
+        return self.weights.get(gpu_type, self.weights.get("", 1))
 
     def _event(self, event: ev.Event) -> None:
         match event:

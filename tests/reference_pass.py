@@ -700,7 +700,7 @@ def shares_of(facts: Facts, pool: PoolName) -> Shares:
             continue
         left = held.protected_until - facts.now
         if left > 0:
-            promise(record, left * record.gpus)
+            promise(record, left * record.rate)
     for record in facts.reserved.values():
         if record.reservation is not None and record.reservation.pool == pool:
             promise(record, record.commitment)
@@ -717,7 +717,7 @@ def shares_of(facts: Facts, pool: PoolName) -> Shares:
         tree=facts.ranking,
         banking=facts.policy.banking,
         newcomer=facts.policy.newcomer,
-        capacity=facts.capacity(pool),
+        capacity=facts.worth(pool),
         elapsed=ledger.capacity.occupancy(now, window),
         window=window,
         owed=summed(facts.ranking, owed),

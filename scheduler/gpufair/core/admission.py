@@ -22,6 +22,7 @@ from gpufair.core.model import HOLDING, Kind, Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.record import NodeRecord
 from gpufair.core.tree import Tree
 from gpufair.core.units import NodeName
+from gpufair.core.weights import check_weights
 
 
 @singledispatch
@@ -64,6 +65,7 @@ def check_policy(policy: Policy) -> None:
             f"take_limit of {policy.take_limit:g} times its entitlement would keep a leaf from what it owns; "
             "use one from 1, or none"
         )
+    check_weights(policy.gpu_weights)
     for name in ("debug_share", "debug_most"):
         if not 0 <= getattr(policy, name) <= 1:
             raise InvalidSpec(f"{name} of {getattr(policy, name):g} is not a part of a pool; use one from 0 to 1")

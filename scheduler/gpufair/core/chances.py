@@ -210,7 +210,7 @@ class Chances:
         if not exposed:
             return False
         span, priority = group.claim
-        promise = span * shape.gpus
+        promise = span * shape.gpus * self._facts.weights.of(shape.gpu_type)
         own = leaf in exposed and priority > self._lowest(leaf)
         excess = self.take.excess(leaf)
         if not own and not excess and not self._outranks(leaf, promise):

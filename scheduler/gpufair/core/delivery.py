@@ -94,7 +94,7 @@ def deliveries(facts: Facts, start: Instant, end: Instant) -> tuple[Delivery, ..
 
 
 def _delivery(facts: Facts, pool: PoolName, period: Steps) -> Delivery:
-    ledger, tree, now = facts.ledger(pool), facts.tree, facts.now
+    ledger, tree, now, unit = facts.ledger(pool), facts.tree, facts.now, facts.weights.unit
     charged: dict[AllocationPath, list[int]] = {
         path: [account.in_step(number, now) for number in period.numbers] for path, account in ledger.accounts.items()
     }
@@ -114,11 +114,11 @@ def _delivery(facts: Facts, pool: PoolName, period: Steps) -> Delivery:
             depth=node.depth,
             leaf=tree.is_leaf(node.path),
             entitlement=node.entitlement,
-            owed=GpuMillis(total_owed[node.path] // MICRO),
-            charged=GpuMillis(total_charged[node.path]),
-            capped=GpuMillis(total_capped[node.path] // MICRO),
-            capped_hourly=GpuMillis(total_hourly[node.path] // MICRO),
-            researchers=tuple(_researchers(ledger, node.path, period, now)),
+            owed=GpuMillis(total_owed[node.path] // (MICRO * unit)),
+            charged=GpuMillis(total_charged[node.path] // unit),
+            capped=GpuMillis(total_capped[node.path] // (MICRO * unit)),
+            capped_hourly=GpuMillis(total_hourly[node.path] // (MICRO * unit)),
+            researchers=tuple(_researchers(facts, ledger, node.path, period)),
         )
         for node in tree.nodes()
     )
@@ -130,9 +130,9 @@ def _delivery(facts: Facts, pool: PoolName, period: Steps) -> Delivery:
 
 
 def _researchers(
-    ledger: PoolLedger, path: AllocationPath, period: Steps, now: Instant
+    facts: Facts, ledger: PoolLedger, path: AllocationPath, period: Steps
 ) -> Iterator[tuple[str, GpuMillis]]:
     for user, account in sorted(ledger.researchers.get(path, {}).items()):
-        charged = sum(account.in_step(number, now) for number in period.numbers)
+        charged = sum(account.in_step(number, facts.now) for number in period.numbers)
         if charged:
-            yield user, GpuMillis(charged)
+            yield user, GpuMillis(charged // facts.weights.unit)

@@ -31,10 +31,11 @@ class Wish(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """From ``since`` on a wish counted in ``pool``; None: no pool could hold it."""
+    """From ``since`` on a wish counted in ``pool``; None: no pool could hold it. ``weight`` is that of each GPU."""
 
     since: Instant
     pool: PoolName | None
+    weight: int = 1
 
 
 @dataclass(slots=True)
@@ -49,6 +50,12 @@ class Place:
     def pool(self) -> PoolName | None:
         """Where it counts at present."""
         return self.turns[-1].pool
+
+    def turn(self, turn: Turn) -> None:
+        """From now on it counts otherwise."""
+        if self.turns[-1].since == turn.since:
+            self.turns.pop()
+        self.turns.append(turn)
 
 
 class Demand:
@@ -99,7 +106,7 @@ def ceiling(facts: Facts, pool: PoolName, leaf: AllocationPath) -> int:
     if leaf not in facts.tree:
         return 0
     numerator, denominator = facts.tree.ratio(leaf)
-    return numerator * facts.capacity(pool) * MICRO // denominator
+    return numerator * facts.worth(pool) * MICRO // denominator
 
 
 def want(facts: Facts, pool: PoolName, leaf: AllocationPath, gpus: int) -> None:
@@ -115,7 +122,7 @@ def begin_to_wait(facts: Facts, record: Record) -> None:
     wish = wish_of(record)
     place = facts.demand.places.get(wish)
     if place is None:
-        place = facts.demand.places[wish] = Place([Turn(facts.now, first_pool(facts, wish))], facts.now)
+        place = facts.demand.places[wish] = Place([Turn(facts.now, first_pool(facts, wish), record.weight)], facts.now)
     _wait(facts, place, record, +1)
 
 
@@ -136,19 +143,21 @@ def _wait(facts: Facts, place: Place, record: Record, more: int) -> None:
     else:
         del place.leaves[leaf]
     if place.pool is not None:
-        want(facts, place.pool, leaf, more * record.gpus)
+        want(facts, place.pool, leaf, more * record.gpus * record.weight)
 
 
 def never_started(facts: Facts, record: Record) -> None:
     """It is over and was never granted anything: what it waited for was not owed to anybody."""
     if record.starts or not wants(record):
         return
-    for pool, start, end in _intervals(facts, record):
-        facts.ledger(pool).owed[record.spec.allocation].take_out(start, end, record.gpus)
+    for turn, start, end in _intervals(facts, record):
+        if turn.pool is not None:
+            gpus = record.gpus * turn.weight
+            facts.ledger(turn.pool).owed[record.spec.allocation].take_out(start, end, gpus)
     record.waits = ()
 
 
-def _intervals(facts: Facts, record: Record) -> Iterator[tuple[PoolName, int, int]]:
+def _intervals(facts: Facts, record: Record) -> Iterator[tuple[Turn, int, int]]:
     """When and where a workload that never started was demand."""
     place = facts.demand.places.get(wish_of(record))
     if place is None:  # forgotten, as whatever it was owed: nobody has asked for this within a window
@@ -158,8 +167,8 @@ def _intervals(facts: Facts, record: Record) -> Iterator[tuple[PoolName, int, in
     for begun, ended in record.waits:
         for turn, until in zip(turns, [*ends, ended], strict=True):
             start, end = max(begun, turn.since), min(ended, until)
-            if turn.pool is not None and start < end:
-                yield turn.pool, start, end
+            if start < end:
+                yield turn, start, end
 
 
 def recount(facts: Facts) -> None:
@@ -180,14 +189,12 @@ def recount(facts: Facts) -> None:
         for leaf, count in place.leaves.items():
             for side, sign in ((place.pool, -1), (pool_now, +1)):
                 if side is not None:
-                    want(facts, side, leaf, sign * count * wish.shape.gpus)
-        if place.turns[-1].since == facts.now:
-            place.turns.pop()
-        place.turns.append(Turn(facts.now, pool_now))
+                    want(facts, side, leaf, sign * count * wish.shape.gpus * place.turns[-1].weight)
+        place.turn(Turn(facts.now, pool_now, place.turns[-1].weight))
 
 
 def _recount_capacity(facts: Facts, ledger: PoolLedger, pool: PoolName) -> None:
-    more = facts.capacity(pool) - ledger.capacity.gpus
+    more = facts.worth(pool) - ledger.capacity.gpus
     if more:
         ledger.capacity.change(facts.now, more, facts.policy.window)
 

@@ -129,7 +129,7 @@ class Forecast:
                 own = grows.get(spec.allocation)
                 if own is None:
                     own = grows[spec.allocation] = []
-                own.append((until, gpus))
+                own.append((until, holder.rate))
                 other = sides.get(spec.allocation)
                 if other is None:
                     diverging = tree.diverge(leaf, spec.allocation)

@@ -26,6 +26,7 @@ from gpufair.core.share import Shares
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName, WorkloadId, after
 from gpufair.core.waiting import Ticket, Waiting
+from gpufair.core.weights import Weights, reweigh
 
 # Phases in which GPUs are held and nobody has told the workload to leave.
 STAYING: Final = frozenset({Phase.STARTING, Phase.RESTORING, Phase.RUNNING})
@@ -46,7 +47,8 @@ class Facts:
         self.ledgers: dict[PoolName, PoolLedger] = {}
         self.rooms: dict[PoolName, Rooms] = {}
         self.closed: set[NodeName] = set()  # nodes on which nothing may start
-        self._capacities: dict[PoolName, int] = {}
+        self._capacities: dict[PoolName, tuple[int, int]] = {}  # as GPUs, and weighted
+        self.weights = Weights(policy.gpu_weights)
         self.waiting = Waiting()
         self.demand = demand.Demand()
         self.running: dict[PoolName, Running] = {}
@@ -105,7 +107,9 @@ class Facts:
 
     def change_policy(self, policy: Policy) -> None:
         """From now on other options hold."""
-        self.policy = policy
+        before, self.policy = self.policy, policy
+        if policy.gpu_weights != before.gpu_weights:
+            reweigh(self)
         for ledger in self.ledgers.values():
             ledger.keep(self.kept)
 
@@ -116,7 +120,13 @@ class Facts:
 
     def add(self, workload: WorkloadId, spec: WorkloadSpec) -> None:
         """Queue a new workload."""
-        record = Record(id=workload, spec=spec, submitted_at=self.now, reason="waiting for its turn")
+        record = Record(
+            id=workload,
+            spec=spec,
+            submitted_at=self.now,
+            reason="waiting for its turn",
+            weight=self.weights.of(spec.shape.gpu_type),
+        )
         self.records[workload] = record
         self.enqueue(record)
 
@@ -146,8 +156,8 @@ class Facts:
         """From now on it holds these leases, and is charged for them if it is allocated."""
         record.settled, record.settled_at = record.charged(self.now), self.now
         record.held = held
-        self.hold(record)
         self._charge(record, held.leases, +1)
+        self.hold(record)
         for lease in held.leases:
             self.nodes[lease.node].holders[record.id] = lease.gpus
             self.touch(lease.node)
@@ -221,8 +231,14 @@ class Facts:
         if record.phase is not Phase.RUNNING:
             ledger.rates[PoolLedger.SWITCHING] += sign * gpus
         if spec.allocated:
-            ledger.charge(spec.allocation, spec.user, self.now, sign * gpus, self.policy.window)
-            demand.want(self, record.held.pool, spec.allocation, sign * gpus)
+            self._charge_weighted(record, record.held.pool, sign * self.weigh(leases))
+
+    def _charge_weighted(self, record: Record, pool: PoolName, more: int) -> None:
+        record.rate += more
+        if more:
+            spec = record.spec
+            self.ledger(pool).charge(spec.allocation, spec.user, self.now, more, self.policy.window)
+            demand.want(self, pool, spec.allocation, more)
 
     def _no_longer_pending(self, victim: Record, gone: tuple[Lease, ...]) -> None:
         # Several may wait for one who leaves: for different GPUs of his.
@@ -369,9 +385,32 @@ class Facts:
 
     def capacity(self, pool: PoolName) -> int:
         """GPUs of a pool on nodes that are not lost."""
+        return self._capacity(pool)[0]
+
+    def worth(self, pool: PoolName) -> int:
+        """The same as it is charged for: in units of ``weights``."""
+        return self._capacity(pool)[1]
+
+    def _capacity(self, pool: PoolName) -> tuple[int, int]:
         if pool not in self._capacities:
-            self._capacities[pool] = sum(node.node.gpus for node in self.by_pool.get(pool, ()) if not node.lost)
+            nodes = [node.node for node in self.by_pool.get(pool, ()) if not node.lost]
+            weighted = sum(node.gpus * self.weights.of(node.gpu_type) for node in nodes)
+            self._capacities[pool] = sum(node.gpus for node in nodes), weighted
         return self._capacities[pool]
+
+    def weigh(self, leases: Iterable[Lease]) -> int:
+        """What leases are charged for, in units of ``weights``."""
+        return sum(lease.gpus * self.weights.of(self.nodes[lease.node].node.gpu_type) for lease in leases)
+
+    def recharge(self) -> None:
+        """The weights have changed: from now on charge those who hold GPUs by the new ones."""
+        self._capacities, self.running = {}, {}
+        for record in self.holding.values():
+            held = record.held
+            if held is not None and record.spec.allocated:
+                record.settled, record.settled_at = record.charged(self.now), self.now
+                self._charge_weighted(record, held.pool, self.weigh(held.leases) - record.rate)
+            self.hold(record)
 
     def pools(self) -> tuple[PoolName, ...]:
         """Pools that have nodes or history, by name."""
@@ -414,7 +453,7 @@ class Facts:
     def copy(self) -> Facts:
         """An independent copy, to try something on."""
         twin = Facts(self.policy)
-        twin.tree, twin.now = self.tree, self.now
+        twin.tree, twin.now, twin.weights = self.tree, self.now, self.weights
         twin.reservations, twin.protected_preemptions = self.reservations, self.protected_preemptions
         twin.idle_releases = self.idle_releases
         twin.forced_moves, twin.allowed_moves = self.forced_moves, self.allowed_moves

@@ -36,6 +36,7 @@ class AllocationFigures:
 def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
     """Every node of the tree in every pool, parents before children."""
     result: list[AllocationFigures] = []
+    unit = facts.weights.unit
     for pool in facts.pools():
         shares = shares_of(facts, pool, tree=facts.tree)
         running = _sum_gpus(facts, [record for record in facts.holding.values() if _runs_in(record, pool)])
@@ -52,13 +53,13 @@ def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
                     entitlement=node.entitlement,
                     occupancy=standing.occupancy,
                     commitment=standing.commitment,
-                    budget=GpuMillis(int(node.entitlement * facts.capacity(pool) * facts.policy.window)),
+                    budget=GpuMillis(int(node.entitlement * facts.worth(pool) * facts.policy.window / unit)),
                     metric=standing.metric,
                     running_gpus=running.get(node.path, 0),
                     queued_gpus=queued.get(node.path, 0),
                     owed=standing.owed,
                     due=standing.due,
-                    wanted_gpus=wanted[node.path],
+                    wanted_gpus=wanted[node.path] // unit,
                 )
             )
     return tuple(result)

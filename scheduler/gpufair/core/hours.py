@@ -92,6 +92,10 @@ class Hours:
         index = number - self._first
         return self._amounts[index] if 0 <= index < len(self._amounts) else 0
 
+    def refine(self, factor: int) -> None:
+        """Count in a unit that is ``factor`` times as fine."""
+        self._amounts = [amount * factor for amount in self._amounts]
+
     def copy(self) -> Hours:
         """An independent copy."""
         return Hours(self.kept, self._first, self._amounts)

@@ -32,6 +32,7 @@ def validate(facts: Facts) -> None:
         *_landings(facts),
         *_ledger(facts),
         *_demand(facts),
+        *_weights(facts),
         *_indexes(facts),
     ]
     if broken:
@@ -150,8 +151,6 @@ def _ledger(facts: Facts) -> Iterator[str]:
         gpus = sum(x.gpus for one in switching if one.held and one.phase is not Phase.RUNNING for x in one.held.leases)
         if ledger.rates[ledger.SWITCHING] != gpus:
             yield f"pool {pool}: {ledger.rates[ledger.SWITCHING]} GPUs are counted as switching, {gpus} are (P7)"
-        if totals.charged != sum(account.charged(facts.now) for account in ledger.accounts.values()):
-            yield f"pool {pool}: its accounts do not add up to what was charged (P7)"
         for leaf, account in ledger.accounts.items():
             rate = sum(
                 record.rate
@@ -171,6 +170,14 @@ def _ledger(facts: Facts) -> Iterator[str]:
                     yield f"pool {pool}: {node.path!r} was charged less than its children (P7)"
 
 
+def _weights(facts: Facts) -> Iterator[str]:
+    for record in facts.records.values():
+        held = record.held
+        rate = facts.weigh(held.leases) if held is not None and record.spec.allocated else 0
+        if record.rate != rate or record.weight != facts.weights.of(record.spec.shape.gpu_type):
+            yield f"{record.id}: charged for {record.rate} and asking for {record.weight} units a GPU, not {rate} (P7)"
+
+
 def _demand(facts: Facts) -> Iterator[str]:
     wanted: dict[tuple[PoolName, AllocationPath], int] = {}
     for record in facts.records.values():
@@ -178,7 +185,7 @@ def _demand(facts: Facts) -> Iterator[str]:
         gpus = record.rate
         if record.phase is Phase.QUEUED and demand.wants(record):
             here = [one for one in record.spec.pools if could_hold_now(facts.by_pool.get(one, ()), record.spec.shape)]
-            pool, gpus = (here[0] if here else None), record.gpus
+            pool, gpus = (here[0] if here else None), record.gpus * record.weight
         if pool is not None and gpus:
             where = pool, record.spec.allocation
             wanted[where] = wanted.get(where, 0) + gpus
@@ -186,7 +193,7 @@ def _demand(facts: Facts) -> Iterator[str]:
     if {where: gpus for where, gpus in listed.items() if gpus} != wanted:
         yield f"demand is listed as {listed}, and it is {wanted} (P8)"
     for pool, ledger in facts.ledgers.items():
-        if ledger.capacity.gpus != facts.capacity(pool):
+        if ledger.capacity.gpus != facts.worth(pool):
             yield f"pool {pool}: its capacity is counted as {ledger.capacity.gpus} (P8)"
         for leaf, owed in ledger.owed.items():
             if owed.ceiling != demand.ceiling(facts, pool, leaf):

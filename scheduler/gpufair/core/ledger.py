@@ -97,6 +97,12 @@ class Account:
         last = self._marks[-1]
         return self.hours.at(number) + last.gpus * overlap(number, self.hours.kept.step, last.at, now)
 
+    def refine(self, factor: int) -> None:
+        """Count in a unit that is ``factor`` times as fine."""
+        self._marks = [Mark(one.at, GpuMillis(one.total * factor), one.gpus * factor) for one in self._marks]
+        if self.hours is not None:
+            self.hours.refine(factor)
+
     def copy(self) -> Account:
         """An independent copy."""
         return Account(self._marks, self.hours.copy() if self.hours is not None else None)
@@ -226,6 +232,13 @@ class PoolLedger:
         self.hours = {use: changed(hours) for use, hours in self.hours.items()}
         self.measured = {leaf: changed(hours) for leaf, hours in self.measured.items()}
         self.busy = {leaf: changed(hours) for leaf, hours in self.busy.items()}
+
+    def refine(self, factor: int) -> None:
+        """Count what is weighted in a unit that is ``factor`` times as fine."""
+        for account in (self.capacity, *self.accounts.values(), *self._researchers()):
+            account.refine(factor)
+        for owed in self.owed.values():
+            owed.refine(factor)
 
     def _researchers(self) -> Iterator[Account]:
         for users in self.researchers.values():

@@ -50,7 +50,7 @@ def shares_of(
         promised = running.promised.get(leaf, {}).get(user)
         return occupancy + (promised.left(now) if promised else 0) + reserved_by.get((leaf, user), 0)
 
-    capacity = facts.capacity(pool)
+    capacity = facts.worth(pool)
     return Shares(
         tree=tree,
         occupancy=ledger.occupancies(tree, now, window),
@@ -69,4 +69,5 @@ def shares_of(
             owed=ledger.owed_within(tree, now, window),
             demand=ledger.demand(tree, asks, gpus),
         ),
+        unit=facts.weights.unit,
     )

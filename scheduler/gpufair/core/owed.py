@@ -144,6 +144,14 @@ class Owed:
             head += 1
         self._head = head
 
+    def refine(self, factor: int) -> None:
+        """Count in a unit that is ``factor`` times as fine."""
+        self._total = [amount * factor for amount in self._total]
+        self._demand = [amount * factor for amount in self._demand]
+        self._ceiling = [amount * factor for amount in self._ceiling]
+        if self.hours is not None:
+            self.hours.refine(factor)
+
     def copy(self) -> Owed:
         """An independent copy."""
         twin = Owed(hours=self.hours.copy() if self.hours is not None else None)

@@ -105,17 +105,12 @@ class Record:
     failure: str = ""  # why the last start failed, until that is settled
     interrupted: bool = False  # somebody waits for it: queue it again instead of parking it
     exit: tuple[Outcome, str] | None = None
-    settled: GpuMillis = GpuMillis(0)  # charged until ``settled_at``
+    weight: int = 1  # of a GPU that it asks for, in units of ``weights``; of any type: 1 GPU
+    rate: int = 0  # what it is charged for at present, in the same units
+    settled: GpuMillis = GpuMillis(0)  # in these units: charged until ``settled_at``
     settled_at: Instant = Instant(0)
     measured: GpuMillis = GpuMillis(0)  # GPU time over which nodes measured how busy its GPUs were
     worked: GpuMillis = GpuMillis(0)  # and for how much of it they were
-
-    @property
-    def rate(self) -> int:
-        """GPUs it is charged for at present."""
-        if self.held is None or not self.spec.allocated:
-            return 0
-        return sum(lease.gpus for lease in self.held.leases)
 
     @property
     def label(self) -> str:
@@ -136,15 +131,15 @@ class Record:
 
     @property
     def commitment(self) -> GpuMillis:
-        """GPU time that its next start promises it."""
-        return GpuMillis(self.gpus * self.min_runtime)
+        """Weighted GPU time that its next start promises it."""
+        return GpuMillis(self.gpus * self.weight * self.min_runtime)
 
     def lands(self, now: Instant) -> bool:
         """Whether the time of its landing has come, and nothing else is kept for it."""
         return self.landing is not None and self.landing.at <= now and self.reservation is None
 
     def charged(self, now: Instant) -> GpuMillis:
-        """Charged over its whole life, until ``now``."""
+        """Charged over its whole life, until ``now``, in units of ``weights``."""
         return GpuMillis(self.settled + self.rate * (now - self.settled_at))
 
 
@@ -175,8 +170,8 @@ class Workload:
     worked: GpuMillis  # for how much of that its GPUs were busy
 
 
-def view(record: Record, now: Instant) -> Workload:
-    """The frozen view of a record."""
+def view(record: Record, now: Instant, unit: int) -> Workload:
+    """The frozen view of a record; what it was charged is counted in parts of a GPU, of which ``unit`` are a whole."""
     return Workload(
         id=record.id,
         spec=record.spec,
@@ -195,7 +190,7 @@ def view(record: Record, now: Instant) -> Workload:
         reason=record.reason,
         outcome=record.outcome,
         ended_at=record.ended_at,
-        charged=record.charged(now),
+        charged=GpuMillis(record.charged(now) // unit),
         resume_from_checkpoint=record.resume_from_checkpoint,
         measured=record.measured,
         worked=record.worked,

@@ -41,6 +41,7 @@ class Running:
         "_freed_by_small",
         "_leaves",
         "_protected",
+        "_weights",
         "exposed",
         "gpus",
         "promised",
@@ -54,6 +55,7 @@ class Running:
         self.gpus: dict[AllocationPath, int] = {}  # of allocated work, by leaf
         self._leaves: dict[AllocationPath, Promised] = {}
         self._protected: dict[WorkloadId, int] = {}
+        self._weights: dict[WorkloadId, int] = {}  # of the protected: as what their GPUs were promised
         self._ends: list[tuple[int, WorkloadId]] = []
         self._freed: Freed | None = None
         self._freed_by_small: dict[int, Freed] = {}
@@ -72,7 +74,8 @@ class Running:
         if held.protected_until > now:
             self._protected[record.id] = held.protected_until
             heappush(self._ends, (held.protected_until, record.id))
-            self._promise(record, record.gpus, held.protected_until)
+            self._weights[record.id] = record.rate
+            self._promise(record, record.rate, held.protected_until)
         else:
             self._expose(record)
 
@@ -142,7 +145,7 @@ class Running:
         self._changed()
 
     def _unprotect(self, record: Record) -> None:
-        self._promise(record, -record.gpus, self._protected.pop(record.id))
+        self._promise(record, -self._weights.pop(record.id), self._protected.pop(record.id))
 
     def _promise(self, record: Record, gpus: int, end: int) -> None:
         self._leaves.setdefault(record.spec.allocation, Promised()).add(gpus, end)

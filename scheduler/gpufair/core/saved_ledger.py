@@ -120,7 +120,10 @@ def read_demand(plain: Iterable[Mapping[str, Any]]) -> Demand:
         shape = decode(each["shape"])
         if not isinstance(shape, Shape):
             raise MalformedRecord("Shape", f"expected, but found a {type(shape).__name__}")
-        turns = [Turn(Instant(since), None if pool is None else PoolName(pool)) for since, pool in each["turns"]]
+        turns = [
+            Turn(Instant(since), None if pool is None else PoolName(pool), *weight)
+            for since, pool, *weight in each["turns"]
+        ]
         wish = Wish(shape, tuple(PoolName(pool) for pool in each["pools"]))
         wishes.places[wish] = Place(turns, Instant(each["asked_at"]))
     return wishes

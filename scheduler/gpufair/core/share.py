@@ -138,6 +138,7 @@ class Shares:
         count_commitment: Whether K is part of the metric.
         researchers: O + K of a researcher in a leaf, K if it is counted.
         denominators: What O + K is measured against; the entitlement to the whole window, if not given.
+        unit: How many units a GPU has in which all of these are counted; figures for people are in GPUs.
     """
 
     def __init__(
@@ -150,8 +151,9 @@ class Shares:
         count_commitment: bool,
         researchers: Callable[[AllocationPath, str], int] = _nothing,
         denominators: Denominators | None = None,
+        unit: int = 1,
     ) -> None:
-        self.tree = tree
+        self.tree, self.unit = tree, unit
         self._occupancy = occupancy
         self._commitment = commitment
         self._granted: dict[AllocationPath, int] = {}
@@ -205,12 +207,12 @@ class Shares:
         entitlement = self.tree[path].entitlement
         return Standing(
             path=path,
-            occupancy=GpuMillis(self._occupancy[path]),
-            commitment=GpuMillis(self.committed(path) + more),
+            occupancy=GpuMillis(self._occupancy[path] // self.unit),
+            commitment=GpuMillis((self.committed(path) + more) // self.unit),
             entitlement=float(entitlement),
-            budget=GpuMillis(int(entitlement * self._full)),
+            budget=GpuMillis(int(entitlement * self._full / self.unit)),
             metric=self.metric_with(path, more),
-            owed=self._denominators.owed(path),
+            owed=GpuMillis(self._denominators.owed(path) // self.unit),
             due=self._denominators.due(path),
         )
 

@@ -29,6 +29,7 @@ from gpufair.core.saved_ledger import (
 from gpufair.core.state import State
 from gpufair.core.tree import Tree
 from gpufair.core.units import Instant, PoolName
+from gpufair.core.weights import Weights
 
 VERSION: Final = 1
 
@@ -43,6 +44,7 @@ def snapshot(state: State) -> Plain:
         "version": VERSION,
         "now": facts.now,
         "policy": encode(facts.policy),
+        "unit": facts.weights.unit,
         "allocations": [encode(allocation) for allocation in facts.tree.allocations],
         "nodes": [
             {
@@ -86,10 +88,14 @@ def restore(plain: Mapping[str, Any], validate: bool = False) -> State:
 def _facts(plain: Mapping[str, Any]) -> Facts:
     facts = Facts(_read(plain["policy"], Policy))
     facts.now = Instant(plain["now"])
+    facts.weights = Weights(facts.policy.gpu_weights, int(plain.get("unit", 1)))
     facts.tree = Tree(_read(each, Allocation) for each in plain["allocations"])
     facts.demand = read_demand(plain.get("wishes", ()))
     for each in plain["workloads"]:
-        facts.list_workload(_read(each, Record))
+        record = _read(each, Record)
+        if "rate" not in each and record.held is not None and record.spec.allocated:
+            record.rate = sum(lease.gpus for lease in record.held.leases)  # there were no weights then
+        facts.list_workload(record)
     for each in plain["nodes"]:
         drain = _read(each["drain"], Drain) if each.get("drain") is not None else None
         node = NodeRecord(_read(each["node"], Node), bool(each["cordoned"]), bool(each["lost"]), drain)

@@ -138,11 +138,12 @@ class State:
         Raises:
             UnknownWorkload: There is none.
         """
-        return view(self._facts.record(workload), self._facts.now)
+        return view(self._facts.record(workload), self._facts.now, self._facts.weights.unit)
 
     def workloads(self) -> tuple[Workload, ...]:
         """All workloads, by id, ended ones included."""
-        return tuple(view(self._facts.records[workload], self._facts.now) for workload in sorted(self._facts.records))
+        facts = self._facts
+        return tuple(view(facts.records[one], facts.now, facts.weights.unit) for one in sorted(facts.records))
 
     def queue(self) -> tuple[WorkloadId, ...]:
         """Who waits, in the order in which a pass tries them."""

@@ -72,7 +72,8 @@ def asking(facts: Facts, spec: WorkloadSpec) -> Iterator[Record]:
     wish = WorkloadId("~wish")  # of equals it comes last
     while wish in facts.records:
         wish = WorkloadId(f"{wish}~")
-    record = Record(id=wish, spec=spec, submitted_at=facts.now)
+    weight = facts.weights.of(spec.shape.gpu_type)
+    record = Record(id=wish, spec=spec, submitted_at=facts.now, weight=weight)
     ticket = Ticket(record.submitted_at, record.id)
     facts.records[wish] = record
     facts.waiting.add(spec, ticket, record.min_runtime)
@@ -113,7 +114,7 @@ def could(reading: Reading, spec: WorkloadSpec) -> bool:
         return True
     if not spec.min_runtime or not spec.shape.gpus:
         return False
-    wish = Record(WorkloadId("~wish"), spec, facts.now)
+    wish = Record(WorkloadId("~wish"), spec, facts.now, weight=reading.facts.weights.of(spec.shape.gpu_type))
     for pool in spec.pools:
         here = reading.chances(pool)
         if here.running.freed():

@@ -39,7 +39,7 @@ def gpus(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
-def gpu_time(millis: int) -> str:
+def gpu_time(millis: float) -> str:
     """An amount of GPU time, like 1.25 GPU h."""
     return f"{millis / 3_600_000:.3g} GPU h"
 

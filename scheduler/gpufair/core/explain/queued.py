@@ -68,10 +68,11 @@ def _colleague(reading: Reading, record: Record) -> str:
     if not less:
         return ""
     had, user = min(less)
+    unit = facts.weights.unit
     counted = ", protection granted included" if facts.policy.commitment else ""
     return (
         f" In {spec.allocation} {user} comes before {spec.user}: of equal priority, who has had less is first "
-        f"({words.gpu_time(had)} and {words.gpu_time(mine)}{counted})."
+        f"({words.gpu_time(had / unit)} and {words.gpu_time(mine / unit)}{counted})."
     )
 
 
