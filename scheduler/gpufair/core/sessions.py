@@ -140,7 +140,7 @@ def _is_ahead(
 
 def _walk_key(facts: Facts, shares: Shares, leaf: AllocationPath) -> tuple[tuple[float, AllocationPath], ...]:
     """Leaves compare by this as the walk down the tree takes them."""
-    return tuple((shares.metric(path), path) for path in facts.tree[leaf].lineage[1:])
+    return tuple((shares.metric(path), path) for path in facts.ranking[leaf].lineage[1:])
 
 
 def _first_of(facts: Facts, shares: Shares, leaf: AllocationPath, group: Group) -> tuple[Place, WorkloadId] | None:
