@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpufair.cli import budgets, figures, foresight, nodes, run, sessions, watch
+from gpufair.cli import budgets, figures, foresight, maintenance, nodes, run, sessions, watch
 from gpufair.cli.exits import EPILOG, Root
 
 app = typer.Typer(
@@ -50,6 +50,7 @@ app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
 app.command("extend", rich_help_panel=_CHANGE)(sessions.extend)
 app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="nodes", rich_help_panel=_CHANGE)
+app.add_typer(maintenance.maintenance, name="maintenance", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="node", hidden=True)  # of one node people say it so
 app.command("serve", rich_help_panel=_RUN)(run.serve)
 app.command("demo", rich_help_panel=_RUN)(run.demo)

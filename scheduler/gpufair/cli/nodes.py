@@ -40,7 +40,7 @@ def list_nodes(as_json: AsJson = False, state_dir: StateDir = None) -> None:
         (
             n.name,
             _state(n),
-            f"{n.free_gpus} of {n.gpus}" if n.gpus else "cpu",
+            _free(n),
             n.gpu_type,
             n.pool,
             ", ".join(workload[:8] for workload in n.workloads),
@@ -120,9 +120,18 @@ def uncordon(node: NodeName, as_json: AsJson = False, state_dir: StateDir = None
         line(f"{clean(seen.name)} takes workloads again ({seen.free_gpus} of {plural(seen.gpus, 'GPU')} free)")
 
 
+def _free(node: NodeView) -> str:
+    if not node.gpus:
+        return "cpu"
+    guests = f" (+ {node.guest_gpus} for a while)" if node.guest_gpus else ""
+    return f"{node.free_gpus} of {node.gpus}{guests}"
+
+
 def _state(node: NodeView) -> str:
     if node.state == "lost" and node.cordoned:
         return "lost, cordoned"
+    if node.closes_at_s is not None and node.state == "ready":
+        return f"ready, closes {clock(node.closes_at_s, time.time())}"
     if node.drain is not None and node.state == "cordoned":
         return f"cordoned, drained{' by force' if node.drain.force else ''}{_by(node.drain.deadline_s)}"
     return node.state

@@ -68,6 +68,12 @@ def complete_node(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     return [(n.name, f"{n.state}, {n.gpus} GPUs") for n in nodes if n.name.startswith(incomplete)]
 
 
+def complete_plan(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Names of planned maintenances."""
+    plans = _ask(ctx, lambda service: service.maintenance())
+    return [(p.id, ", ".join(p.nodes)) for p in plans if p.id.startswith(incomplete)]
+
+
 def complete_profile(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Names of profiles."""
     profiles = _ask(ctx, lambda service: service.profiles())

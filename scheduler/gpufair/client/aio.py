@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -15,7 +15,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
-from gpufair.client.insight import Coaching, Deliveries, Preview, Pyramid
+from gpufair.client.insight import Coaching, Deliveries, Plan, Preview, Pyramid
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
@@ -227,6 +227,18 @@ class AsyncClient:
     async def drain(self, node: str, *, within_s: float | None = None, force: bool = False) -> NodeView:
         """See ``calls.drain``."""
         return await self.send(calls.drain(node, within_s=within_s, force=force))
+
+    async def maintenance(self) -> tuple[Plan, ...]:
+        """See ``calls.maintenance``."""
+        return await self.send(calls.maintenance())
+
+    async def plan_maintenance(self, nodes: Sequence[str], at_s: float, id: str | None = None) -> tuple[Plan, ...]:  # noqa: A002  # the wire's own word
+        """See ``calls.plan_maintenance``."""
+        return await self.send(calls.plan_maintenance(nodes, at_s, id))
+
+    async def cancel_maintenance(self, plan: str) -> tuple[Plan, ...]:
+        """See ``calls.cancel_maintenance``."""
+        return await self.send(calls.cancel_maintenance(plan))
 
     async def profiles(self) -> tuple[Profile, ...]:
         """See ``calls.profiles``."""

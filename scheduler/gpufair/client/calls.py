@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from gpufair.client.errors import BadAnswer
-from gpufair.client.insight import Coaching, Deliveries, Preview, Pyramid
+from gpufair.client.insight import Coaching, Deliveries, Plan, Preview, Pyramid
 from gpufair.client.reading import read, read_list
 from gpufair.client.types import (
     AllocationExplanation,
@@ -199,6 +199,22 @@ def drain(node: str, *, within_s: float | None = None, force: bool = False) -> C
     return Call("POST", path, lambda data: read(NodeView, data), json=body, repeatable=False)
 
 
+def maintenance() -> Call[tuple[Plan, ...]]:
+    """What is planned, the first first."""
+    return Call("GET", f"{API}/maintenance", _plans)
+
+
+def plan_maintenance(nodes: Sequence[str], at_s: float, id: str | None = None) -> Call[tuple[Plan, ...]]:  # noqa: A002  # the wire's own word
+    """Close ``nodes`` at ``at_s``: until then only what is done by then starts there. Answers all plans."""
+    body = {"nodes": list(nodes), "at_s": at_s} | ({} if id is None else {"id": id})
+    return Call("POST", f"{API}/maintenance", _plans, json=body, repeatable=False)
+
+
+def cancel_maintenance(plan: str) -> Call[tuple[Plan, ...]]:
+    """Take a plan back whose time has not come. Answers those that are left."""
+    return Call("DELETE", f"{API}/maintenance/{quote(plan, safe='')}", _plans, repeatable=False)
+
+
 def profiles() -> Call[tuple[Profile, ...]]:
     """The named shapes that users start."""
     return Call("GET", f"{API}/profiles", lambda data: read_list(Profile, data, "profiles"))
@@ -246,6 +262,10 @@ def _of(workload_id: str) -> str:
 
 def _workload(data: object) -> Workload:
     return read(Workload, data)
+
+
+def _plans(data: object) -> tuple[Plan, ...]:
+    return read_list(Plan, data, "plans")
 
 
 def _object(data: object) -> dict[str, Any]:

@@ -168,3 +168,12 @@ class Deliveries:
     """Delivered / owed of each pool."""
 
     pools: tuple[DeliveredInPool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A planned maintenance: these nodes are closed at ``at_s``."""
+
+    id: str
+    nodes: tuple[str, ...] = ()
+    at_s: float = 0.0

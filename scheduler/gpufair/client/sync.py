@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 import httpx
@@ -15,7 +15,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
-from gpufair.client.insight import Coaching, Deliveries, Preview, Pyramid
+from gpufair.client.insight import Coaching, Deliveries, Plan, Preview, Pyramid
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
@@ -219,6 +219,18 @@ class Client:
     def drain(self, node: str, *, within_s: float | None = None, force: bool = False) -> NodeView:
         """See ``calls.drain``."""
         return self.send(calls.drain(node, within_s=within_s, force=force))
+
+    def maintenance(self) -> tuple[Plan, ...]:
+        """See ``calls.maintenance``."""
+        return self.send(calls.maintenance())
+
+    def plan_maintenance(self, nodes: Sequence[str], at_s: float, id: str | None = None) -> tuple[Plan, ...]:  # noqa: A002  # the wire's own word
+        """See ``calls.plan_maintenance``."""
+        return self.send(calls.plan_maintenance(nodes, at_s, id))
+
+    def cancel_maintenance(self, plan: str) -> tuple[Plan, ...]:
+        """See ``calls.cancel_maintenance``."""
+        return self.send(calls.cancel_maintenance(plan))
 
     def profiles(self) -> tuple[Profile, ...]:
         """See ``calls.profiles``."""

@@ -221,6 +221,8 @@ class NodeView:
     drain: DrainView | None = None
     protected: tuple[ProtectedView, ...] = ()
     empty_by_s: float | None = None  # when a cordoned node is empty at the latest
+    closes_at_s: float | None = None  # when a planned maintenance begins
+    guest_gpus: int = 0  # free, but only for what is done before a landing or a maintenance
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.service.context import Context
 from gpufair.service.gate import Gate, is_loopback
 from gpufair.service.problems import problem, problem_of, status_of
-from gpufair.service.routes import agents, cluster, events, figures, foresight, workloads
+from gpufair.service.routes import agents, cluster, events, figures, foresight, maintenance, workloads
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,15 @@ def build_app(it: Context) -> FastAPI:
     )
     app.state.context = it
     api = APIRouter(prefix="/api/v1")
-    for part in (workloads.router, cluster.router, foresight.router, figures.router, events.router, agents.router):
+    for part in (
+        workloads.router,
+        cluster.router,
+        foresight.router,
+        figures.router,
+        maintenance.router,
+        events.router,
+        agents.router,
+    ):
         api.include_router(part)
     app.add_api_route("/healthz", healthz, methods=["GET"])
     api.add_api_route("/healthz", healthz, methods=["GET"], include_in_schema=False)

@@ -97,6 +97,14 @@ class Extension(Strict):
     min_runtime_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)]
 
 
+class Plan(Strict):
+    """``POST /maintenance``: which nodes are closed when."""
+
+    nodes: Annotated[list[PlainName], Field(min_length=1, max_length=4096)]
+    at_s: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
+    id: WorkloadName | None = None
+
+
 class Drain(Strict):
     """``POST /nodes/{name}/drain``: ``within_s`` from now it has to be empty; None: whenever protections have ended."""
 

@@ -152,7 +152,15 @@ def _node_view(state: State, node: NodeView, last_seen: int | None) -> dict[str,
         "drain": node.drain and {"deadline_s": seconds(node.drain.deadline), "force": node.drain.force},
         "protected": [{"workload": workload, "until_s": seconds(until)} for workload, until in node.protected],
         "empty_by_s": seconds(node.empty_by),
+        "closes_at_s": seconds(node.closes_at),
+        "guest_gpus": node.guests,
     }
+
+
+def maintenance_view(state: State) -> list[dict[str, Any]]:
+    """What is planned, the first first."""
+    plans = sorted(state.facts.maintenance.values(), key=lambda plan: (plan.at, plan.id))
+    return [{"id": plan.id, "nodes": list(plan.nodes), "at_s": seconds(plan.at)} for plan in plans]
 
 
 def budgets_view(state: State) -> dict[str, Any]:

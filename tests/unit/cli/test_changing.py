@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 from pathlib import Path
@@ -100,6 +101,38 @@ def test_drain(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPa
     empty = node | {"workloads": [], "protected": []}
     fake.routes["POST /api/v1/nodes/node-a/drain"] = Reply(body=empty)
     assert gpufair("nodes", "drain", "node-a").out.endswith("; it is empty\n")
+
+
+def test_maintenance(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planned for a span or a clock time, for some nodes or all; listed; taken back."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    plan = {"id": "disks", "nodes": ["node-a", "node-b"], "at_s": NOW + 3600}
+    none, one = Reply(body={"plans": []}), Reply(body={"plans": [plan]})
+    route = "GET /api/v1/maintenance"
+    fake.routes |= {
+        "GET /api/v1/nodes": Reply(body={"nodes": [{"name": "node-a"}, {"name": "node-b", "closes_at_s": NOW + 3600}]}),
+        "POST /api/v1/maintenance": Reply(201, {"plans": [plan]}),
+        "DELETE /api/v1/maintenance/disks": none,
+        route: none,
+    }
+    assert gpufair("maintenance", "list").out == "no maintenance is planned\n"
+    told = gpufair("maintenance", "plan", "--all", "--in", "1h", "--id", "disks").out
+    assert told.startswith("disks: node-a, node-b close ")
+    assert "(in 1 h); until then only what is done by then starts there" in told
+    sent = [call.json for call in fake.calls("POST /api/v1/maintenance")]
+    assert sent == [{"nodes": ["node-a", "node-b"], "at_s": NOW + 3600, "id": "disks"}]
+    assert gpufair("maintenance", "plan", "node-a", "--at", "00:00", "--json").json == plan
+    at_s = fake.calls("POST /api/v1/maintenance")[1].json["at_s"]
+    assert NOW < at_s <= NOW + 86_400
+    assert (dt.datetime.fromtimestamp(at_s).astimezone().hour, at_s % 60) == (0, 0)
+    for wrong in (["node-a"], ["--all", "node-a", "--in", "1h"], ["--in", "1h"], ["node-a", "--in", "1h", "--at", "08:00"],
+                  ["node-a", "--in", "1"], ["node-a", "--at", "noon"]):  # fmt: skip
+        assert gpufair("maintenance", "plan", *wrong).code == 2, wrong
+    fake.routes[route] = one
+    assert "disks" in gpufair("maintenance", "list").out
+    assert gpufair("maintenance", "list", "--json").json == {"plans": [plan]}
+    assert "ready, closes " in gpufair("nodes", "list").out
+    assert gpufair("maintenance", "cancel", "disks").out == "disks is off; 0 plans left\n"
 
 
 def test_stop(gpufair: Gpufair, fake: FakeService) -> None:
@@ -215,6 +248,8 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
         "drain": None,
         "protected": [],
         "empty_by_s": None,
+        "closes_at_s": None,
+        "guest_gpus": 2,
         "landings": [{"workload": SWEEP, "gpus": 2, "at_s": NOW, "start_by_s": NOW + 60}],
     }
     lost = node | {"name": "node-b", "state": "lost", "cordoned": True, "workloads": [], "gpus": 0, "landings": []}
@@ -226,7 +261,7 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
         "POST /api/v1/nodes/x/cordon": problem(404, "UnknownNode", "there is no node 'x'; known nodes: node-a"),
     }  # fmt: skip
     first, second = gpufair("nodes", "list").out.splitlines()[1:]
-    assert "1 of 4" in first
+    assert "1 of 4 (+ 2 for a while)" in first
     assert TRAIN[:8] in first
     assert f"{SWEEP[:8]} by " in first
     assert "lost, cordoned" in second

@@ -275,6 +275,33 @@ async def test_a_node_is_drained_by_operators(tmp_path: Path) -> None:
         assert (back.state, back.drain, back.empty_by_s) == ("ready", None, None)
 
 
+async def test_maintenance_is_planned_by_operators_and_known_to_all(tmp_path: Path) -> None:
+    """What is done by then starts, what is not waits; it is cordoned when the time has come."""
+    async with service_at(tmp_path) as (it, client):
+        ada = bearer(it.secrets.user_token("ada"))
+        route, at_s = f"{API}/maintenance", START / 1000 + 1800
+        plan = {"nodes": ["n1"], "at_s": at_s, "id": "disks"}
+        assert (await client.post(route, json=plan, headers=ada)).status_code == 403
+        assert (await client.post(route, json=plan)).json() == {"plans": [plan]}
+        assert (await client.get(route, headers=ada)).json() == {"plans": [plan]}
+        assert (await client.post(route, json=plan)).json()["error"] == "InvalidSpec"
+        past = await client.post(route, json=plan | {"id": "p2", "at_s": START / 1000 - 1})
+        assert (past.status_code, past.json()["error"]) == (400, "BadRequest")
+        for bad in ({"nodes": []}, {"nodes": ["../x"]}, {"at_s": "08:00"}, {"id": "a/b"}, {"force": True}):
+            assert (await client.post(route, json=plan | {"id": "p2"} | bad)).status_code == 422, bad
+        assert (await client.post(route, json=plan | {"id": "p2", "nodes": ["n9"]})).json()["error"] == "UnknownNode"
+        body = {"gpus": 1, "user": "ada", "allocation": "a", "launch": LAUNCH}
+        long = read(Workload, (await client.post(f"{API}/workloads", json=body | {"min_runtime_s": 3600})).json())
+        short = read(Workload, (await client.post(f"{API}/workloads", json=body | {"min_runtime_s": 900})).json())
+        assert (long.state, short.state) == ("queued", "starting")
+        node = read(NodeView, (await client.get(f"{API}/nodes")).json()["nodes"][0])
+        assert (node.state, node.closes_at_s, node.free_gpus, node.guest_gpus) == ("ready", at_s, 0, 1)
+        assert (await client.delete(f"{route}/disks", headers=ada)).status_code == 403
+        assert (await client.delete(f"{route}/disk")).status_code == 404
+        assert (await client.delete(f"{route}/disks")).json() == {"plans": []}
+        assert read(Workload, (await client.get(f"{API}/workloads/{long.id}")).json()).state == "starting"
+
+
 async def test_bad_ids_in_paths(tmp_path: Path) -> None:
     """A name from a path becomes a folder: it must be one."""
     async with service_at(tmp_path) as (_, client):
