@@ -287,7 +287,10 @@ async def test_maintenance_is_planned_by_operators_and_known_to_all(tmp_path: Pa
         assert (await client.post(route, json=plan)).json()["error"] == "InvalidSpec"
         past = await client.post(route, json=plan | {"id": "p2", "at_s": START / 1000 - 1})
         assert (past.status_code, past.json()["error"]) == (400, "BadRequest")
-        for bad in ({"nodes": []}, {"nodes": ["../x"]}, {"at_s": "08:00"}, {"id": "a/b"}, {"force": True}):
+        wrong: tuple[dict[str, Any], ...] = (
+            {"nodes": []}, {"nodes": ["../x"]}, {"at_s": "08:00"}, {"id": "a/b"}, {"force": True},
+        )  # fmt: skip
+        for bad in wrong:
             assert (await client.post(route, json=plan | {"id": "p2"} | bad)).status_code == 422, bad
         assert (await client.post(route, json=plan | {"id": "p2", "nodes": ["n9"]})).json()["error"] == "UnknownNode"
         body = {"gpus": 1, "user": "ada", "allocation": "a", "launch": LAUNCH}
