@@ -80,7 +80,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "settle.py",
         "if len(held.leases) < record.spec.shape.nodes:",
         "if len(held.leases) < record.spec.shape.nodes - 1:",
-        "p03",
+        "p03 or scenario",
     ),
     Mutation(
         "P4 min_runtime above the cap is rejected",
@@ -360,7 +360,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "placement.py",
         "node.name not in shape.exclude",
         "bool(node.name)",
-        "p03",
+        "p03 or scenario",
     ),
     Mutation(
         "placement: the tightest block",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutations import MUTATIONS, Mutation, applies
+from tests.mutations import MUTATIONS, ROOT, Mutation, applies
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: one.rule[:40])
@@ -23,3 +23,10 @@ def test_there_is_one_for_every_rule() -> None:
         == len({(one.file, one.old, one.new) for one in MUTATIONS})
         == len(MUTATIONS)
     )
+
+
+def test_the_list_for_readers_is_the_list() -> None:
+    """``tests/property/MUTATIONS.md`` names each rule and its laws."""
+    text = (ROOT / "tests/property/MUTATIONS.md").read_text(encoding="utf-8")
+    rows = [f"| {number} | {one.rule} | `{one.file}` | `{one.laws}` |" for number, one in enumerate(MUTATIONS, 1)]
+    assert [row for row in rows if row not in text] == []
