@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpufair.core import actions as act
+from gpufair.core import events as ev
+from gpufair.core.commit import PREEMPTIONS
 from gpufair.core.facts import LEAVING, Facts
 from gpufair.core.model import Phase, PreemptReason
 from gpufair.core.placement import place
 from gpufair.core.record import Record
-from gpufair.core.units import AllocationPath, PoolName, WorkloadId
+from gpufair.core.units import AllocationPath, Millis, PoolName, WorkloadId
 from tests.property.test_contract_laws import before_each_action, metric_by_hand
 from tests.strategies import Script, crowds, run, scripts
-from tests.world import FULL, SMALL
+from tests.world import CAUSE, FULL, SMALL
 
 POLICIES = (SMALL, FULL, FULL)
 SCRIPTS = st.one_of(crowds(POLICIES), scripts(policies=POLICIES))
@@ -36,7 +39,7 @@ def test_p05_gpus_under_the_debug_right_stay_within_its_bounds(script: Script) -
         if isinstance(action, act.Start) and action.workload in under:
             _, leaf, gpus = under[action.workload]
             under[action.workload] = action.held.pool, leaf, gpus  # it may have found room in another pool
-        elif isinstance(action, act.Unreserve | act.Requeue | act.Park | act.End):
+        elif isinstance(action, act.Unreserve | act.Requeue | act.Park | act.End | act.Extend):
             under.pop(action.workload, None)
         if not isinstance(action, act.Reserve) or not action.debug:
             continue
@@ -53,6 +56,31 @@ def test_p05_gpus_under_the_debug_right_stay_within_its_bounds(script: Script) -
         for victim in (facts.records[victim] for victim in action.victims):
             assert not victim.spec.allocated or victim.gpus <= asker.gpus + 1
     assert under.keys() == world.state.facts.debugging.keys()
+
+
+@given(scripts(policies=(FULL,)), st.integers(0, 2))
+def test_p01_edits_of_policy_and_budgets_never_shorten_a_granted_protection(script: Script, which: int) -> None:
+    """Not even when the cap falls below what was granted."""
+    world = run(script, settle_ms=0)
+    before = {one.id: one.held for one in world.state.workloads() if one.held is not None}
+    edits: tuple[ev.Event, ...] = (
+        ev.PolicyChanged(world.now, CAUSE, replace(script.policy, max_min_runtime=Millis(100))),
+        ev.PolicyChanged(world.now, CAUSE, replace(script.policy, debug_min_runtime=Millis(0), take_limit=None)),
+        ev.BudgetsApplied(world.now, CAUSE, tuple(replace(one, share="1") for one in script.allocations())),
+    )
+    start = len(world.journal)
+    world.feed(edits[which])
+    for workload in world.state.workloads():
+        if workload.id in before and workload.held is not None:
+            assert workload.held.protected_until == before[workload.id].protected_until
+    ends = {workload: one.protected_until for workload, one in before.items()}
+    world.advance(20_000)
+    for entry in world.journal[start:]:
+        for action in entry.actions:
+            if isinstance(action, act.Start):
+                ends[action.workload] = action.held.protected_until
+            elif isinstance(action, act.BeginCheckpoint) and action.reason in PREEMPTIONS:
+                assert entry.event.at >= ends[action.workload]
 
 
 def held(facts: Facts, leaf: AllocationPath, pool: PoolName, leaving: bool = True) -> int:

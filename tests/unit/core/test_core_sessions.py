@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -189,3 +190,19 @@ def test_only_what_runs_and_is_allocated_is_extended() -> None:
     world.feed(ev.ParkRequested(world.now, CAUSE, S))
     with pytest.raises(WrongPhase):
         extend(world, 5_000)
+
+
+def test_what_is_queued_above_a_lowered_cap_keeps_what_it_was_accepted_with() -> None:
+    """A new submission does not get as much, nor does an extension."""
+    world = session(min_runtime=10_000)
+    world.submit("p", "b", min_runtime=15_000)
+    world.feed(ev.PolicyChanged(world.now, CAUSE, replace(world.policy, max_min_runtime=Millis(5_000))))
+    assert protected_until(world) == 10_000
+    with pytest.raises(MinRuntimeTooLong):
+        world.submit("q", "b", min_runtime=5_001)
+    with pytest.raises(MinRuntimeTooLong):
+        extend(world, 5_001)
+    world.exit("s")
+    started = world.state.workload(WorkloadId("p")).held
+    assert started is not None
+    assert started.granted == 15_000
