@@ -583,7 +583,7 @@ def excess(here: PoolPass, leaf: AllocationPath) -> int:
 def beyond_limits(facts: Facts, here: PoolPass, record: Record) -> Iterator[list[Candidate]]:
     """Whom a workload of a hungry leaf may move beside those it outranks: first any, then no more than is beyond."""
     leaf = record.spec.allocation
-    if facts.policy.take_limit is None or not hungry(here, leaf):
+    if facts.policy.take_limit is None or not hungry(here, leaf) or is_beyond(here, leaf, record.gpus):
         return
     ordinary = candidates(facts, here.shares, here.exposed, record)
     outranked = {one.record.spec.allocation for one in ordinary if one.reason is PreemptReason.RANK}

@@ -212,7 +212,7 @@ class Chances:
         span, priority = group.claim
         promise = span * shape.gpus * self._facts.weights.of(shape.gpu_type)
         own = leaf in exposed and priority > self._lowest(leaf)
-        excess = self.take.excess(leaf)
+        excess = self.take.excess(leaf, shape.gpus)
         if not own and not excess and not self._outranks(leaf, promise):
             return False
         hysteresis = self._facts.policy.hysteresis

@@ -70,7 +70,7 @@ def _at_home(facts: Facts, here: Chances, record: Record) -> Plan | None:
 
 def _beyond(here: Chances, record: Record, right: Rights) -> Iterator[Record]:
     """What leaves that are not outranked have beyond their take limit, each workload by itself."""
-    for leaf, excess in here.take.excess(record.spec.allocation).items():
+    for leaf, excess in here.take.excess(record.spec.allocation, record.gpus).items():
         if leaf not in right.outranked:
             yield from (victim for victim in here.running.exposed[leaf].values() if victim.gpus <= excess)
 
@@ -95,10 +95,10 @@ def _by_take_limit(facts: Facts, here: Chances, record: Record) -> Plan | None:
     if first is None:
         assert here.rooms.bounded, f"{record.id} would fit if all left that is beyond a limit, yet there is no plan"
         return None
-    if within(here.take.excess(record.spec.allocation), first.victims) == list(first.victims):
+    if within(here.take.excess(record.spec.allocation, record.gpus), first.victims) == list(first.victims):
         return first
     # The cheapest place would take a leaf below its limit. Then only so much of it counts as stays beyond.
-    taken = within(here.take.excess(record.spec.allocation), sorted(taken, key=cost_of))
+    taken = within(here.take.excess(record.spec.allocation, record.gpus), sorted(taken, key=cost_of))
     freed = sum_up(*right.groups(), {one.record.id: one.record for one in taken})
     if not here.rooms.fits(record.spec.shape, freed, ends):
         return None

@@ -101,10 +101,10 @@ class TakeLimit:
                     self._over[leaf] = gpus - limit
         return self._over
 
-    def excess(self, mine: AllocationPath) -> dict[AllocationPath, int]:
-        """The same of the other leaves, if the leaf ``mine`` is hungry."""
+    def excess(self, mine: AllocationPath, gpus: int) -> dict[AllocationPath, int]:
+        """The same of the other leaves, if the leaf ``mine`` is hungry and within its limit with so many GPUs more."""
         over = self.over
-        if not over or not self._hungers(mine):
+        if not over or not self._hungers(mine) or self.is_beyond(mine, gpus):
             return {}
         return {leaf: gpus for leaf, gpus in over.items() if leaf != mine}
 

@@ -95,7 +95,7 @@ def right_over(
         return None
     if here.shares.outranks(leaf, theirs, gpus * key.min_runtime, facts.policy.hysteresis):
         return PreemptReason.RANK
-    if victim.gpus <= here.take.excess(leaf).get(theirs, 0):
+    if victim.gpus <= here.take.excess(leaf, gpus).get(theirs, 0):
         return PreemptReason.TAKE_LIMIT
     short = is_debug(facts.policy, key.min_runtime, gpus)
     if short and victim.gpus <= largest_victim(gpus) and here.debug.allows(leaf, gpus):
