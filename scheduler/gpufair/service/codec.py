@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from gpufair.core import codec
@@ -43,10 +42,17 @@ def load_actions(text: str) -> list[Action]:
     return [codec.decode_action(item) for item in _load(text)]
 
 
-@lru_cache(maxsize=8)
+_last_digest: list[tuple[Policy, str]] = []  # at most one: every entry of the journal asks, and options seldom change
+
+
 def policy_digest(policy: Policy) -> str:
     """Names the options by which something was decided."""
-    return hashlib.sha256(_dump(codec.encode(policy)).encode()).hexdigest()[:16]
+    for known, digest in _last_digest:
+        if known is policy:  # frozen; it holds mappings, so it has no hash to be found by
+            return digest
+    digest = hashlib.sha256(_dump(codec.encode(policy)).encode()).hexdigest()[:16]
+    _last_digest[:] = [(policy, digest)]
+    return digest
 
 
 def _dump(value: object) -> str:

@@ -187,7 +187,7 @@ def _mapping_reader(default: Mapping[str, Any]) -> Callable[[Table, str], Any]:
         if not table.has(key):
             return default
         inner = table.table(key)
-        values = {name: inner.number(name, 1.0, 0.0, _MOST) for name in inner.keys}
+        values = {name: inner.number(name, 1.0, 0.0, _MOST) for name in sorted(inner.keys)}
         return MappingProxyType(values)
 
     return read

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpufair.core.model import Hungry, Policy
+from gpufair.service.codec import policy_digest
 from gpufair.service.config import parse_config
 from gpufair.service.policy_options import options
 from gpufair.service.tables import ConfigError
@@ -53,6 +54,16 @@ def test_what_the_core_refuses_has_its_line(text: str, line: int, says: str) -> 
         parse_config(text, "conf.toml")
     assert str(caught.value).startswith(f"conf.toml, line {line}: ")
     assert says in str(caught.value)
+
+
+def test_every_policy_can_be_journalled() -> None:
+    """Each entry names the options by which it was decided, whatever types these have; equal options, one name."""
+    weighted = "[policy.gpu_weights]\nh200 = 1.5\na100 = 1"
+    assert dict(parse_config(weighted, "x").policy.gpu_weights) == {"a100": 1.0, "h200": 1.5}
+    assert policy_digest(parse_config(weighted, "x").policy) == policy_digest(parse_config(weighted, "x").policy)
+    assert policy_digest(parse_config(weighted, "x").policy) != policy_digest(Policy()) == policy_digest(Policy())
+    with pytest.raises(ConfigError, match=r"line 2: h200 = -1 is out of range"):
+        parse_config("[policy.gpu_weights]\nh200 = -1", "x")
 
 
 def test_a_rule_that_may_be_left_out_is_off() -> None:
