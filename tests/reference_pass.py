@@ -75,6 +75,7 @@ class Pass:
         self.actions: list[Action] = []
         self._commit = commit
         self._pools: dict[PoolName, PoolPass] = {}
+        self._spared: list[tuple[Record, PoolPass]] = []
 
     def run(self, touched: Iterable[WorkloadId]) -> list[Action]:
         """Decide. ``touched`` are the workloads that the event was about."""
@@ -234,11 +235,21 @@ class Pass:
         for choice, pool in self._rounds(allocated=True):
             here = self._pool(pool)
             self._walk(Walk(self.facts, pool, choice, here.shares), here, beyond=False)
+        self._go_without(beyond=False)
         # What is left goes to those whom the take limit held back.
         for choice, pool in self._rounds(allocated=True):
             here = self._pool(pool)
             walk = Walk(self.facts, pool, choice, here.shares, partial(is_beyond, here))
             self._walk(walk, here, beyond=True)
+        self._go_without(beyond=True)
+
+    def _go_without(self, beyond: bool) -> None:
+        """Nobody is evicted for those who find room in another pool; who did not get it has his turn again."""
+        spared, self._spared = self._spared, []
+        for record, here in spared:
+            waits = record.phase is Phase.QUEUED and record.reservation is None
+            if waits and (beyond or not holds_back(here, record.spec.allocation, record.gpus)):
+                self._preempt(record, here, again=True)
 
     def _walk(self, walk: Walk, here: PoolPass, beyond: bool) -> None:
         while (step := walk.next()) is not None:
@@ -297,7 +308,7 @@ class Pass:
                 here.coming[lease.node] = three(has - part for has, part in zip(before, taken, strict=True))
         return True
 
-    def _preempt(self, record: Record, here: PoolPass) -> bool:
+    def _preempt(self, record: Record, here: PoolPass, again: bool = False) -> bool:
         leaf = record.spec.allocation
         ordinary = candidates(self.facts, here.shares, here.exposed, record)
         if holds_back(here, leaf, record.gpus):
@@ -312,6 +323,10 @@ class Pass:
             found = None
         if found is None:
             return False
+        later = record.spec.pools[record.spec.pools.index(here.pool) + 1 :]
+        if not again and any(place(self.facts, pool, record.spec.shape) is not None for pool in later):
+            self._spared.append((record, here))
+            return True
         reasons = [(victim, self._why_victim(record, victim, here)) for victim in found.victims]
         validate(self.facts, found, record)
         victims = tuple(victim.record.id for victim in found.victims)

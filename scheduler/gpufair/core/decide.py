@@ -56,6 +56,7 @@ class Pass:
         self.actions: list[Action] = []
         self._commit = commit
         self._pools: dict[PoolName, Chances] = {}
+        self._spared: list[tuple[Record, Chances]] = []
         self._landings_ended = 0
 
     def run(self, touched: Iterable[WorkloadId]) -> list[Action]:
@@ -206,12 +207,31 @@ class Pass:
                 self._walk(turn, here, to_the_end=True)
             elif here.acts(turn):
                 self._walk(turn, here, to_the_end=False)
+        self._go_without(beyond=False)
         # What is left goes to those whom the take limit held back.
         for choice, pool in rounds:
             here = self._pool(pool)
             if self._acts_beyond(here):
                 turn = here.take.beyond(turns.get((choice, pool), {}))
                 self._walk(turn, here, to_the_end=True, beyond=True)
+        self._go_without(beyond=True)
+
+    def _go_without(self, beyond: bool) -> None:
+        """Those who spared their victims for room in a pool that they name later, and did not get it."""
+        spared, self._spared = self._spared, []
+        for record, here in spared:
+            waits = record.phase is Phase.QUEUED and record.reservation is None
+            if waits and (beyond or not here.take.holds_back(record.spec.allocation, record.gpus)):
+                self._preempt(record, here, spare=False)
+
+    def _has_room_later(self, record: Record, pool: PoolName) -> bool:
+        """Whether there is room for it now in a pool that it names after this one: its turn there is still to come."""
+        pools = record.spec.pools
+        for other in pools[pools.index(pool) + 1 :]:
+            there = self._pool(other)
+            if there.rooms.fits(record.spec.shape, until=there.until(record.min_runtime)):
+                return True
+        return False
 
     def _acts_beyond(self, here: Chances) -> bool:
         """Whether anybody whom the take limit holds back could do something with what is left."""
@@ -295,10 +315,13 @@ class Pass:
             here.coming.take(lease.node, each.beyond(free(self.facts.nodes[lease.node])))
         return True
 
-    def _preempt(self, record: Record, here: Chances) -> bool:
+    def _preempt(self, record: Record, here: Chances, spare: bool = True) -> bool:
         found = room_for(self.facts, here, record)
         if found is None:
             return False
+        if spare and self._has_room_later(record, here.pool):
+            self._spared.append((record, here))
+            return True
         reasons = [(victim, self.why_victim(record, victim, here)) for victim in found.victims]
         ends = here.ends(record)
         validate(self.facts, found, record, ends)

@@ -60,6 +60,20 @@ def test_pools_are_tried_in_the_order_in_which_they_are_named() -> None:
     assert occupied == {fast: 1_000, slow: 1_000}
 
 
+def test_nobody_is_evicted_while_a_pool_that_is_named_later_has_room() -> None:
+    """And if somebody else takes that room first, the first pool is asked again at once."""
+    fast, slow = PoolName("fast"), PoolName("slow")
+    nodes = [Node(NodeName("f"), 1, pool=fast), Node(NodeName("s"), 1, pool=slow)]
+    world = World().set_up([A, B], nodes)
+    world.submit("v", "a", min_runtime=0, pools=(fast,))
+    world.submit("p", "b", pools=(fast, slow))
+    assert world.where("p") == ("s",)
+    assert world.phase("v") is Phase.STARTING
+    world.submit("q", "b", pools=(fast, slow))
+    assert world.phase("v") is Phase.CHECKPOINTING
+    assert [node.reserved for node in world.state.nodes()] == [(("q", 1),), ()]
+
+
 def test_work_without_gpus_keeps_off_gpu_nodes_and_costs_nothing() -> None:
     """It starts at once, protected or not, whatever the queue."""
     world = cluster(1, 0, 0)
