@@ -90,6 +90,12 @@ def test_p07_an_edit_of_the_weights_counts_from_then_on(script: Script, edits: l
     assert again.budgets() == world.state.budgets()
 
 
+def test_a_policy_with_weights_has_a_hash() -> None:
+    """The service keeps digests of policies by it."""
+    assert hash(WEIGHED) == hash(replace(WEIGHED)) == hash(FULL)
+    assert WEIGHED != FULL
+
+
 def test_dear_gpus_use_up_a_budget_faster() -> None:
     """An hour of a GPU that counts double is two hours."""
     policy = replace(SMALL, gpu_weights={"dear": 2.0})

@@ -235,7 +235,8 @@ class Policy:
     banking: float = 0.25  # beta: how much of the time that an allocation did not ask for it keeps as credit
     newcomer: Millis = Millis(30 * MINUTE)  # entitlement that every allocation starts from, where beta < 1
     # Cost factor of GPUs by type, 1 where none is named; at most three decimals.
-    gpu_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    # (Mappings have no hash; policies that differ in it alone are rare.)
+    gpu_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), hash=False)
     flattened: bool = False  # compare leaves directly by their metric, without a walk down the tree
     history: Millis = Millis(35 * DAY)  # for how long it is kept what was owed and charged hour by hour
     history_step: Millis = HOUR
