@@ -120,6 +120,8 @@ def coach(
     ]
     table(columns, rows, "")
     line(f"\n{localised(clean(seen.advice, 1000), now)}")
+    for warning in seen.warnings:
+        line(f"Take care: {clean(warning, 1000)}.")
 
 
 def _shape(choice: Choice) -> str:

@@ -67,6 +67,7 @@ class Coaching:
     asked: Choice
     choices: tuple[Choice, ...] = ()
     advice: str = ""
+    warnings: tuple[str, ...] = ()  # about the wish as it is
     allocation: str = ""
     now_s: float = 0.0
 

@@ -92,6 +92,7 @@ class Workload:
     notebook: str = ""  # absolute path
     kernel_name: str = ""
     progress: ProgressView | None = None
+    warnings: tuple[str, ...] = ()  # about the submission; only its answer has them
 
     @property
     def live(self) -> bool:

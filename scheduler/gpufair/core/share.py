@@ -213,7 +213,7 @@ class Shares:
             budget=GpuMillis(int(entitlement * self._full / self.unit)),
             metric=self.metric_with(path, more),
             owed=GpuMillis(self._denominators.owed(path) // self.unit),
-            due=self._denominators.due(path),
+            due=GpuMillis(self._denominators.due(path) // self.unit),
         )
 
     def outranks(self, mine: AllocationPath, theirs: AllocationPath, own: int, hysteresis: float) -> bool:

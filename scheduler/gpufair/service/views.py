@@ -30,15 +30,11 @@ def workload_view(
     """The Workload object of the API."""
     it = state.workload(workload)
     spec, held = it.spec, it.held
-    charged = it.charged
-    if held is not None and spec.allocated:
-        # The core's figure is that of its last event; time went on.
-        charged_gpus = sum(lease.gpus for lease in held.leases)
-        charged_ms = charged + charged_gpus * max(0, now - state.now)
-    else:
-        charged_ms = int(charged)
+    record = state.facts.record(workload)
+    # The core's figure is that of its last event; time went on.
+    charged_ms = record.charged(max(now, state.now)) // state.facts.weights.unit
     launch: Mapping[str, Any] = spec.launch
-    landing = state.facts.record(workload).landing
+    landing = record.landing
     at, waits_for = _waiting(state, workload, position) if position is not None else (None, "")
     return {
         "id": it.id,

@@ -208,7 +208,9 @@ def test_coach(gpufair: Gpufair, fake: FakeService) -> None:
         for text in texts:
             assert text in row
     assert seen[-1] == "1 GPU starts at once."
-    gpufair("coach")
+    fake.routes["POST /api/v1/coach"] = Reply(body=body | {"warnings": ["it cannot be resumed"]})
+    assert gpufair("coach").out.splitlines()[-1] == "Take care: it cannot be resumed."
+    fake.routes["POST /api/v1/coach"] = Reply(body=body)
     assert fake.calls("POST /api/v1/coach")[1].json == {"gpus": 1, "min_runtime_s": 3600.0}
     assert gpufair("coach", "--json").json["asked"]["of_budget"] == 0.04
     assert "--min-runtime" in gpufair("coach", "--min-runtime", "4").err

@@ -8,8 +8,11 @@ import pytest
 
 from gpufair.client.insight import Deliveries, Pyramid
 from gpufair.client.reading import read
+from gpufair.client.types import Budgets, Workload
 from gpufair.clock import VirtualClock
-from gpufair.core.units import SECOND, Millis
+from gpufair.core import events as ev
+from gpufair.core.model import DEFAULT_POOL, Node, Policy
+from gpufair.core.units import SECOND, AllocationPath, Millis, NodeName
 from gpufair.service.context import Context
 from tests.unit.service.rig import LAUNCH, START, bearer, service_at
 
@@ -79,3 +82,23 @@ async def test_a_period_has_to_be_one(tmp_path: Path) -> None:
             for bad in ("since_s=-1", "since_s=nan", "until_s=x", "since_s=1e300"):
                 assert (await client.get(f"{API}{path}?{bad}")).status_code == 422, bad
             assert (await client.get(f"{API}{path}")).status_code == 200
+
+
+async def test_figures_are_in_weighted_gpu_time(tmp_path: Path) -> None:
+    """A GPU that costs one and a half counts so wherever budgets are meant, in GPU-seconds and not in what is counted."""
+    async with service_at(tmp_path, policy=Policy(gpu_weights={"big": 1.5})) as (it, client):
+        big = Node(NodeName("n2"), 4, "big")
+        await it.runtime.do(lambda turn: turn.handle(ev.NodeJoined(turn.now, turn.cause(), big)))
+        body = {"id": "w1", "gpus": 2, "gpu_type": "big", "min_runtime_s": 7200, "user": "ada", "allocation": "a"}
+        await client.post(f"{API}/workloads", json=body | {"launch": LAUNCH})
+        await pass_time(it, 1000)
+        one = read(Workload, (await client.get(f"{API}/workloads/w1")).json())
+        assert one.charged_gpu_s == 2 * 1.5 * 1000
+        seen = read(Budgets, (await client.get(f"{API}/budgets")).json())
+        a = seen.allocations[0]
+        assert (a.occupancy_gpu_s, a.commitment_gpu_s) == (3000, 2 * 1.5 * 6200)
+        assert a.metric is not None
+        shares = await it.runtime.think(lambda state: state.facts.shares(DEFAULT_POOL).metric(AllocationPath("a")))
+        assert a.metric == pytest.approx(shares, rel=1e-6)
+        got = read(Deliveries, (await client.get(f"{API}/budgets/delivered")).json()).pools[0]
+        assert got.allocations[0].charged_gpu_s == 3000

@@ -79,3 +79,18 @@ async def test_the_coach_says_what_would_start_now_and_it_does(tmp_path: Path) -
             assert (await client.post(f"{API}/coach", json=bad)).status_code == 422
         refused = read(Coaching, (await client.post(f"{API}/coach", json=body | {"gpus": 64})).json())
         assert refused.asked.outlook == "refused"
+
+
+async def test_who_would_lose_everything_is_warned(tmp_path: Path) -> None:
+    """At submission, in a repeated one and by the coach; nothing is refused."""
+    async with service_at(tmp_path) as (_, client):
+        risky = wanted("w1", min_runtime_s=60, resumable=False, expected_s=86_400)
+        for status in (201, 200):
+            answer = await client.post(f"{API}/workloads", json=risky)
+            assert answer.status_code == status
+            (warning,) = read(Workload, answer.json()).warnings
+            assert "it cannot be resumed and is expected to need 1 d" in warning
+        wish = {key: value for key, value in risky.items() if key not in ("id", "launch")}
+        assert read(Coaching, (await client.post(f"{API}/coach", json=wish)).json()).warnings == (warning,)
+        fine = await client.post(f"{API}/workloads", json=wanted("w2", min_runtime_s=60))
+        assert read(Workload, fine.json()).warnings == ()

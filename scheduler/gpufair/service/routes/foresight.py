@@ -37,6 +37,7 @@ async def coach(request: Request, body: Question) -> Answer:
     def think(state: State) -> Answer:
         spec = spec_of(body.wanted({}), user, it.config, state.tree)
         said = coaching_view(state.coach(spec, spans))
-        return {"now_s": state.now / 1000, "allocation": spec.allocation} | said
+        warnings = list(state.advice(spec))
+        return {"now_s": state.now / 1000, "allocation": spec.allocation, "warnings": warnings} | said
 
     return await it.runtime.think(think)

@@ -43,19 +43,20 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
             launch[key] = value
     wanted = body.wanted(launch)
 
-    def step(turn: Turn) -> bool:
+    def step(turn: Turn) -> tuple[bool, tuple[str, ...]]:
         try:
             known = turn.state.workload(workload)
         except UnknownWorkload:
             spec = spec_of(wanted, user, it.config, turn.state.tree)
             turn.handle(ev.Submitted(turn.now, turn.cause(), workload, spec))
-            return True
+            return True, turn.state.advice(spec)
         who.require_owner(known.spec.user, f"workload id {workload!r} is taken; it")
-        return False
+        return False, turn.state.advice(known.spec)
 
-    if not await it.runtime.do(step):
+    new, warnings = await it.runtime.do(step)
+    if not new:
         response.status_code = 200
-    return await it.runtime.view(workload)
+    return await it.runtime.view(workload) | {"warnings": list(warnings)}
 
 
 @router.get("")
