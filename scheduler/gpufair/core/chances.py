@@ -146,8 +146,14 @@ class Chances:
 
     def ends(self, record: Record) -> Instant:
         """When its protection will have ended if it starts once its victims have left, each with a second grace."""
+        return self._ends(record.min_runtime)
+
+    def _ends(self, span: int) -> Instant:
+        return self._later(self.until(span))
+
+    def _later(self, until: Instant) -> Instant:
         policy = self._facts.policy
-        return self.until(record.min_runtime + 2 * max(policy.grace_session, policy.grace_batch))
+        return Instant(until + 2 * max(policy.grace_session, policy.grace_batch)) if self.rooms.bounded else FOREVER
 
     def fits_as_guest(self, shape: Shape) -> bool:
         """Whether there is room for unallocated work, which may be told to leave at once."""
@@ -218,13 +224,13 @@ class Chances:
         hysteresis = self._facts.policy.hysteresis
         outranked = tuple(other for other in exposed if self.shares.outranks(leaf, other, promise, hysteresis))
         freed = self._freed_by(outranked, (leaf, priority) if own else None, excess)
-        return self.rooms.fits(shape, freed, self.until(span))
+        return self.rooms.fits(shape, freed, self._ends(span))
 
     def _preempts_own(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         span, priority = group.claim
         own = leaf in self.running.exposed and priority > self._lowest(leaf)
         freed = self._freed_by((), (leaf, priority), {}) if own else None
-        return own and self.rooms.fits(shape, freed, self.until(span))
+        return own and self.rooms.fits(shape, freed, self._ends(span))
 
     def _freed_by(
         self,
@@ -269,18 +275,20 @@ class Chances:
         out of its way if need be."""
         known = self._fits.get((shape, until))
         if known is None:
-            freed = sum_up(self.running.unallocated)
-            known = self._fits[shape, until] = self.rooms.fits(shape, freed, until)
+            # Whoever moves somebody starts later than on what is free, so he must be done sooner after his start.
+            later = self._later(until)
+            known = self.rooms.fits(shape, None, until) or self.rooms.fits(shape, sum_up(self.running.unallocated), later)
+            self._fits[shape, until] = known
         return known
 
     def _debug_shape(self, shape: Shape) -> bool:
         """Whether somebody could make way for a shape under the debug right."""
-        return bool(self.running.exposed) and shape.gpus <= self.debug.most and self.fits_debug(shape, self.earliest(shape))
+        return bool(self.running.exposed) and shape.gpus <= self.debug.most and self.fits_debug(shape, self._later(self.earliest(shape)))
 
     def _debugs(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         """Whether the shortest of a group could start under the debug right."""
         gpus = shape.gpus
-        until = self.until(group.claim[0])
+        until = self._ends(group.claim[0])
         allowed = is_debug(self._facts.policy, group.claim[0], gpus) and self.debug.allows(leaf, gpus)
         return allowed and self.fits_debug(shape, until)
 
