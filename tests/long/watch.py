@@ -14,7 +14,7 @@ from gpufair.core.model import PreemptReason, WorkloadSpec
 from gpufair.core.units import NodeName, WorkloadId
 
 # Whoever is told to leave for any other reason makes room for somebody else, and must have had his protection.
-NO_PREEMPTIONS = frozenset({"park", "drain", "shutdown"})
+NO_PREEMPTIONS = frozenset({"park", "drain", "shutdown", "idle", "forced", "moved"})
 
 
 class BrokenLawError(AssertionError):
@@ -64,6 +64,10 @@ class Watch:
                 self._start(action)
             elif isinstance(action, act.BeginCheckpoint):
                 self._notice(action)
+            elif isinstance(action, act.Extend):
+                run = self.runs[action.workload]
+                self._require(action.protected_until >= run.since + run.granted, f"P1: {action.workload} lost protection")
+                run.granted = action.protected_until - run.since
 
     def _happened(self, event: ev.Event) -> None:
         match event:
