@@ -261,10 +261,11 @@ class PoolLedger:
 
     def demand(self, tree: Tree, asks: AllocationPath | None = None, gpus: int = 0) -> Sums:
         """How many GPUs every tree node wants at present, if a leaf that ``asks`` wants so many more."""
+        if asks is None:
+            return sums(tree, self.owed, lambda owed: owed.demand)
         demands = {leaf: owed.demand for leaf, owed in self.owed.items()}
-        if asks is not None:
-            demands[asks] = demands.get(asks, 0) + gpus
-        return sums(tree, demands, lambda demand: demand)
+        demands[asks] = demands.get(asks, 0) + gpus
+        return sums(tree, demands, int)
 
     def conservation(self, pool: PoolName) -> PoolConservation:
         """Where the pool's GPU time went until the instant to which it was advanced."""
