@@ -134,9 +134,7 @@ class Chances:
             return FOREVER
         known = self._earliest.get(shape)
         if known is None:
-            turns = self._facts.waiting.allocated.turns
-            asking = (leaves for (_, pool), turn in turns.items() if pool == self.pool for leaves in (turn.get(shape, {}),))
-            spans = [group.claim[0] for leaves in asking for group in leaves.values()]
+            spans = self._facts.waiting.allocated.spans.get((self.pool, shape))
             known = self._earliest[shape] = self.until(min(spans)) if spans else FOREVER
         return known
 

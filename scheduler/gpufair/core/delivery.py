@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gpufair.core.facts import Facts
-from gpufair.core.ledger import PoolLedger, sums
+from gpufair.core.ledger import PoolLedger
 from gpufair.core.owed import MICRO
+from gpufair.core.share import Sums
 from gpufair.core.units import AllocationPath, GpuMillis, Instant, PoolName
 
 LEAST_GPUS = 8  # the worst allocation is looked for among those entitled to so many: one job decides of a smaller one
@@ -106,8 +107,9 @@ def _delivery(facts: Facts, pool: PoolName, period: Steps) -> Delivery:
         had, due = charged.get(path, []), owed.get(path, [])
         capped[path] = min(sum(had) * MICRO, sum(due))
         hourly[path] = sum(min(one * MICRO, other) for one, other in zip(had, due, strict=False))
-    total_owed, total_charged = sums(tree, owed, sum), sums(tree, charged, sum)
-    total_capped, total_hourly = sums(tree, capped, int), sums(tree, hourly, int)
+    total_owed = Sums(tree, lambda: {path: sum(amounts) for path, amounts in owed.items()})
+    total_charged = Sums(tree, lambda: {path: sum(amounts) for path, amounts in charged.items()})
+    total_capped, total_hourly = Sums(tree, lambda: capped), Sums(tree, lambda: hourly)
     allocations = tuple(
         Delivered(
             path=node.path,

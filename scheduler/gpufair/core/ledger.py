@@ -6,9 +6,8 @@ charge one window ago, in integers, so usage leaves the window after exactly W.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 from gpufair.core.hours import BY_THE_HOUR, Hours, Kept, overlap
 from gpufair.core.owed import Owed
@@ -74,12 +73,12 @@ class Account:
         """Charged in [now - window, now]."""
         if not self._marks:
             return GpuMillis(0)
-        start = now - window
+        start, marks = now - window, self._marks
         self._seek(start)
-        first = self._marks[self._head]
+        first, last = marks[self._head], marks[-1]
+        charged = last.total + last.gpus * (now - last.at) - first.total
         # Marks older than the first kept one can be gone after the window was widened: their usage stays forgotten.
-        before = first.total + first.gpus * max(0, start - first.at)
-        return GpuMillis(self.charged(now) - before)
+        return GpuMillis(charged - first.gpus * (start - first.at) if start > first.at else charged)
 
     def _seek(self, start: int) -> None:
         marks = self._marks
@@ -253,19 +252,22 @@ class PoolLedger:
 
     def occupancies(self, tree: Tree, now: Instant, window: Millis) -> Sums:
         """Occupancy of every tree node: its own account and all below it, dropped allocations included."""
-        return sums(tree, self.accounts, lambda account: account.occupancy(now, window))
+        return Sums(tree, lambda: {path: account.occupancy(now, window) for path, account in self.accounts.items()})
 
     def owed_within(self, tree: Tree, now: Instant, window: Millis) -> Sums:
         """What every tree node was owed in the window, in millionths of a GPU x ms."""
-        return sums(tree, self.owed, lambda owed: owed.within(now, window))
+        return Sums(tree, lambda: {path: owed.within(now, window) for path, owed in self.owed.items()})
 
     def demand(self, tree: Tree, asks: AllocationPath | None = None, gpus: int = 0) -> Sums:
         """How many GPUs every tree node wants at present, if a leaf that ``asks`` wants so many more."""
-        if asks is None:
-            return sums(tree, self.owed, lambda owed: owed.demand)
-        demands = {leaf: owed.demand for leaf, owed in self.owed.items()}
-        demands[asks] = demands.get(asks, 0) + gpus
-        return sums(tree, demands, int)
+
+        def demands() -> dict[AllocationPath, int]:
+            found = {leaf: owed.demand for leaf, owed in self.owed.items()}
+            if asks is not None:
+                found[asks] = found.get(asks, 0) + gpus
+            return found
+
+        return Sums(tree, demands)
 
     def conservation(self, pool: PoolName) -> PoolConservation:
         """Where the pool's GPU time went until the instant to which it was advanced."""
@@ -295,25 +297,6 @@ class PoolLedger:
         twin.measured = {leaf: hours.copy() for leaf, hours in self.measured.items()}
         twin.busy = {leaf: hours.copy() for leaf, hours in self.busy.items()}
         return twin
-
-
-A = TypeVar("A")
-
-
-def sums(tree: Tree, accounts: Mapping[AllocationPath, A], amount: Callable[[A], int]) -> Sums:
-    """A figure of the accounts for every tree node; dropped allocations count where they hung."""
-    strays: dict[AllocationPath, list[A]] = {}
-    if not accounts.keys() <= tree.paths:
-        for path, account in accounts.items():
-            if path not in tree:
-                strays.setdefault(tree.nearest(path), []).append(account)
-
-    def own(path: AllocationPath) -> int:
-        account = accounts.get(path)
-        mine = amount(account) if account is not None else 0
-        return mine + sum(amount(stray) for stray in strays.get(path, ())) if strays else mine
-
-    return Sums(tree, own)
 
 
 def sum_up(pools: Iterable[PoolConservation]) -> Conservation:

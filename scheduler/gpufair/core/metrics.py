@@ -40,8 +40,11 @@ def shares_of(
         reserved[leaf] = reserved.get(leaf, 0) + record.commitment
         reserved_by[leaf, user] = reserved_by.get((leaf, user), 0) + record.commitment
 
-    def committed(leaf: AllocationPath) -> int:
-        return running.promised_to(leaf, now) + reserved.get(leaf, 0)
+    def committed() -> dict[AllocationPath, int]:
+        promised = running.promised_to_each(now)
+        for leaf, more in reserved.items():
+            promised[leaf] = promised.get(leaf, 0) + more
+        return promised
 
     def had(leaf: AllocationPath, user: str) -> int:
         occupancy = ledger.occupancy_of(leaf, user, now, window)

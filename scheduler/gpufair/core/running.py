@@ -122,6 +122,10 @@ class Running:
         promised = self._leaves.get(leaf)
         return promised.left(now) if promised is not None else 0
 
+    def promised_to_each(self, now: Instant) -> dict[AllocationPath, int]:
+        """The same of every leaf that was ever promised some."""
+        return {leaf: promised.left(now) for leaf, promised in self._leaves.items()}
+
     def freed(self) -> Freed:
         """What would be free if everybody left who may be told to; to be read only."""
         if self._freed is None:

@@ -36,23 +36,32 @@ def _nothing(leaf: AllocationPath, user: str) -> int:
     return 0
 
 
-def _zero(path: AllocationPath) -> int:
-    return 0
+def _no_amounts() -> dict[AllocationPath, int]:
+    return {}
 
 
 class Sums(dict[AllocationPath, int]):
-    """A figure of each tree node, its own part and that of everything below it, worked out when it is asked for."""
+    """A figure of each tree node, its own part and that of everything below it; all are worked out when the first is
+    asked for.
 
-    def __init__(self, tree: Tree, own: Callable[[AllocationPath], int]) -> None:
+    Args:
+        tree: The nodes.
+        amounts: The parts. That of an allocation that is no longer in the tree counts where it hung.
+    """
+
+    def __init__(self, tree: Tree, amounts: Callable[[], Mapping[AllocationPath, int]]) -> None:
         super().__init__()
-        self._tree, self._own = tree, own
+        self._tree, self._amounts = tree, amounts
 
     def __missing__(self, path: AllocationPath) -> int:
-        total = self._own(path)
-        for child in self._tree[path].children:
-            total += self[child]
-        self[path] = total
-        return total
+        tree = self._tree
+        totals = dict.fromkeys(tree.paths, 0)
+        for each, amount in self._amounts().items():
+            totals[each if each in totals else tree.nearest(each)] += amount
+        for child, parent in tree.upward:
+            totals[parent] += totals[child]
+        self.update(totals)
+        return totals[path]
 
 
 @cache
@@ -122,7 +131,7 @@ class Denominators:
 
 
 def _whole_window(tree: Tree, full: int, window: Millis) -> Denominators:
-    nothing = Sums(tree, _zero)
+    nothing = Sums(tree, _no_amounts)
     return Denominators(tree, 1.0, Millis(0), 1, full, window, nothing, nothing)
 
 
@@ -161,6 +170,7 @@ class Shares:
         self._full = max(capacity, 1) * window
         self._denominators = denominators or _whole_window(tree, self._full, window)
         self._count = count_commitment
+        self._bases: dict[AllocationPath, tuple[int, int, int]] = {}
         self._metrics: dict[AllocationPath, float] = {}
         self._researchers = researchers
         self._had: dict[tuple[AllocationPath, str], int] = {}
@@ -186,14 +196,21 @@ class Shares:
 
     def metric_with(self, path: AllocationPath, more: int) -> float:
         """m of an allocation if ``more`` GPU time were promised to it."""
-        committed = self.committed(path) + more if self._count else 0
-        if not self.tree.ratio(path)[0]:
-            return inf
-        factor, denominator = self._denominators.of(path)
-        had = self._occupancy[path] + committed
-        if not denominator:  # with beta 0 and nothing for newcomers
-            return inf if had else 0.0
+        had, factor, denominator = self._bases.get(path) or self._base(path)
+        if self._count:
+            had += self._granted.get(path, 0) + more
+        if not denominator:  # no share, or with beta 0 and nothing for newcomers
+            return inf if had or not self.tree.ratio(path)[0] else 0.0
         return had * factor / denominator
+
+    def _base(self, path: AllocationPath) -> tuple[int, int, int]:
+        """O + K as it was at the beginning, and what it is measured against. All are worked out when the first is asked
+        for: a pass that compares at all compares nearly all."""
+        occupancy, commitment, of, ratio = self._occupancy, self._commitment, self._denominators.of, self.tree.ratio
+        for each in self.tree.paths:
+            had = occupancy[each] + commitment[each] if self._count else occupancy[each]
+            self._bases[each] = (had, *of(each)) if ratio(each)[0] else (had, 0, 0)
+        return self._bases[path]
 
     def had(self, leaf: AllocationPath, user: str) -> int:
         """O + K of a researcher in a leaf: the one with less comes first there, if their priorities are equal."""

@@ -105,6 +105,11 @@ class Tree:
         """Those of all nodes."""
         return self._nodes.keys()
 
+    @cached_property
+    def upward(self) -> tuple[tuple[AllocationPath, AllocationPath], ...]:
+        """Each node but the root with its parent, children before parents."""
+        return tuple((one.path, one.parent) for one in reversed(self._nodes.values()) if one.parent is not None)
+
     def __getitem__(self, path: AllocationPath) -> TreeNode:
         return self._nodes[path]
 

@@ -96,6 +96,7 @@ class Side:
     # Whoever names the pool as its n-th choice, by (n, pool); then by shape and leaf.
     turns: dict[tuple[int, PoolName], Turn] = field(default_factory=dict)
     lengths: Counter[tuple[PoolName, AllocationPath]] = field(default_factory=Counter)  # by first choice
+    spans: dict[tuple[PoolName, Shape], Counter[int]] = field(default_factory=dict)  # classes by min_runtime
 
     def add(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
         """Queue a workload whose next start asks for ``min_runtime``."""
@@ -107,6 +108,7 @@ class Side:
             for turn in enumerate(key.pools):
                 leaves = self.turns.setdefault(turn, {}).setdefault(spec.shape, {})
                 leaves.setdefault(spec.allocation, Group()).open(key, queues)
+                self.spans.setdefault((turn[1], spec.shape), Counter())[min_runtime] += 1
         insort(queues.setdefault(queue_of(spec), []), ticket)
         self.lengths[key.pools[0], spec.allocation] += 1
 
@@ -131,6 +133,10 @@ class Side:
         shapes = self.turns[turn]
         group = shapes[spec.shape][spec.allocation]
         group.close(key)
+        spans = self.spans[turn[1], spec.shape]
+        spans[key.min_runtime] -= 1
+        if not spans[key.min_runtime]:
+            del spans[key.min_runtime]
         if not group.line:
             del shapes[spec.shape][spec.allocation]
         if not shapes[spec.shape]:
