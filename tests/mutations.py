@@ -148,8 +148,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P5 what a running workload was promised counts once",
         "share.py",
-        "had = self._occupancy[path] + committed\n",
-        "had = self._occupancy[path] + 2 * committed\n",
+        "had = occupancy[each] + commitment[each] if",
+        "had = occupancy[each] + 2 * commitment[each] if",
         "p05 or p12 or plain_pass or owed",
     ),
     Mutation(
