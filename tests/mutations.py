@@ -183,8 +183,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P8 usage leaves the window after exactly W",
         "ledger.py",
-        "start = now - window",
-        "start = now - window - 1",
+        "start, marks = now - window, self._marks",
+        "start, marks = now - window - 1, self._marks",
         "p08",
     ),
     Mutation(
