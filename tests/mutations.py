@@ -353,7 +353,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "placement.py",
         'value = labels.get(shape.block, "") if shape.block else "", labels',
         'value = "", labels',
-        "p03 or plain_pass",
+        "p03 or block or labels",
     ),
     Mutation(
         "P3 an excluded node is not taken",
@@ -374,7 +374,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "plan.py",
         "    if shape.counted:\n        return cheapest(",
         "    if not shape.nodes:\n        return cheapest(",
-        "p02 or victim or plain_pass or cpus",
+        "p02 or cpus or memory",
     ),
     Mutation(
         "P21 a drain cuts no protection unless it is forced",
@@ -424,6 +424,8 @@ def killed_by(mutation: Mutation) -> list[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "scheduler"), str(root)))}
         for seed in SEEDS:
             asked = ["tests/property", "tests/unit/core", "-q", "-x", "-k", mutation.laws, f"--hypothesis-seed={seed}"]
+            # It fails in the copy in any case, and the names of rules match the names of laws.
+            asked.append("--ignore=tests/unit/core/test_core_mutations.py")
             done = subprocess.run(
                 [sys.executable, "-m", "pytest", *asked, "--timeout=120"],
                 cwd=root,

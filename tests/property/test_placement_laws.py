@@ -31,6 +31,37 @@ def test_p02_no_gpu_is_held_twice(script: Script) -> None:
             assert node.memory is None or sum(stay.spec.shape.memory_per_node for stay in now) <= node.memory
 
 
+GREEDY = st.tuples(
+    st.sampled_from((0, 1, 2)),  # GPUs
+    st.integers(0, 4),  # CPUs
+    st.integers(0, 8),  # memory
+    st.sampled_from((0, 1_000, 5_000)),  # min_runtime
+    st.sampled_from((0, 0, 300, 2_500)),  # wait
+    st.booleans(),  # of b, or of a
+)
+
+
+@given(st.lists(GREEDY, min_size=4, max_size=20), st.sampled_from((Delays(), Delays(900, 900, 950))))
+def test_p02_cpus_and_memory_are_held_by_one_at_a_time(
+    asked: list[tuple[int, int, int, int, int, bool]], delays: Delays
+) -> None:
+    """Where GPUs abound, what is short beside them decides; who is saving or stopping still has it."""
+    nodes = [Node(NodeName("n0"), 8, cpus=4, memory=8), Node(NodeName("n1"), 2, cpus=6)]
+    world = World(delays=delays).set_up([Allocation(AllocationPath(leaf)) for leaf in "ab"], nodes)
+    for number, (gpus, cpus, memory, min_runtime, wait, other) in enumerate(asked):
+        world.advance(wait)
+        demands = {"cpus_per_node": cpus, "memory_per_node": memory}
+        world.submit(f"w{number:02d}", "b" if other else "a", gpus, min_runtime, demands=demands)
+    world.advance(20_000)
+    stays = Audit.of(world.journal).stays
+    for node in nodes:
+        here = [stay for stay in stays if stay.node == node.name]
+        for moment in {stay.start for stay in here}:
+            now = [stay.spec.shape for stay in here if stay.start <= moment < stay.end]
+            assert sum(shape.cpus_per_node for shape in now) <= (node.cpus or 0)
+            assert node.memory is None or sum(shape.memory_per_node for shape in now) <= node.memory
+
+
 @given(scripts())
 def test_p03_gangs_start_stop_and_requeue_whole(script: Script) -> None:
     """Half a gang is worth nothing, and costs as much; and all of it is where it asked to be."""

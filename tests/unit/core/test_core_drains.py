@@ -73,7 +73,9 @@ def test_a_deadline_cuts_a_protection_only_by_force_or_as_the_owner_allows(
         assert seen(world).empty_by == when + SMALL.grace_batch
         told = world.state.explain(V).sentence
         assert f"n0 is to be emptied: it leaves {'as soon as' if movable else 'at'}" in told
-    world.advance(12_000)
+    for _ in range(12):
+        world.advance(1_000)
+        world.feed(ev.NodeUncordoned(world.now, CAUSE, NodeName("n1")))  # a pass that nobody had asked for
     assert notices(world) == [(when, "v", reason)]
     assert (seen(world).holders, seen(world).protected) == ((), ())
     assert world.state.protected_preemptions == 0

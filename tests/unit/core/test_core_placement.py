@@ -277,5 +277,9 @@ def test_without_labels_in_the_policy_gangs_go_to_the_tightest_nodes() -> None:
     """The option by which placements are compared."""
     nodes = [Node(NodeName(f"n{index}"), 4, labels={"rack": rack}) for index, rack in enumerate(("r1", "r2", "r2"))]
     world = World(policy=replace(SMALL, blocks=())).set_up([A], nodes)
-    world.submit("gang", "a", 4, nodes=2)
+    world.submit("gang", "a", 4, nodes=2, min_runtime=1_000)
     assert world.where("gang") == ("n0", "n1")
+    world.exit("gang")
+    # A demand needs no preference.
+    world.submit("one", "a", 4, nodes=2, demands={"within": "rack"})
+    assert world.where("one") == ("n1", "n2")
