@@ -148,8 +148,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P5 what a running workload was promised counts once",
         "share.py",
-        "had = occupancy[each] + commitment[each] if",
-        "had = occupancy[each] + 2 * commitment[each] if",
+        "had += self._commitment[path]\n",
+        "had += 2 * self._commitment[path]\n",
         "p05 or p12 or plain_pass or owed",
     ),
     Mutation(
@@ -183,8 +183,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P8 usage leaves the window after exactly W",
         "ledger.py",
-        "start, marks = now - window, self._marks",
-        "start, marks = now - window - 1, self._marks",
+        "start, marks, head = now - window, self._marks, self._head",
+        "start, marks, head = now - window - 1, self._marks, self._head",
         "p08",
     ),
     Mutation(
@@ -218,8 +218,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P11 more past usage never improves a rank",
         "share.py",
-        "had = self._occupancy[path] + committed",
-        "had = committed - self._occupancy[path]",
+        "had = self._occupancy[path]\n",
+        "had = -self._occupancy[path]\n",
         "p11 or p12",
     ),
     Mutation(

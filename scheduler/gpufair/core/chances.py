@@ -56,7 +56,6 @@ class Chances:
         self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[tuple[Shape, Instant], bool] = {}
         self._bars: dict[AllocationPath, tuple[AllocationPath, float, float]] = {}  # by parent
-        self._is_ahead: dict[AllocationPath, bool] = {}
         self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
 
     @cached_property
@@ -76,13 +75,19 @@ class Chances:
         tree, found = self._facts.ranking, set(self.running.exposed)
         if self.take.over:
             found |= self.take.hungry
-        below = [(child, False) for child in tree[ROOT].children]
+        below = [(ROOT, False)]
         while below:
             path, ahead = below.pop()
-            ahead = ahead or self._ahead(path)
-            if ahead and not tree[path].children:
-                found.add(path)
-            below += [(child, ahead) for child in tree[path].children]
+            children = tree[path].children
+            if not children:
+                if ahead:
+                    found.add(path)
+            elif ahead or (known := self._siblings(path))[1] < 0:
+                below += [(child, ahead) for child in children]
+            else:
+                top, its, next_to_it = known
+                metric = self.shares.metric
+                below += [(child, metric(child) <= (next_to_it if child == top else its)) for child in children]
         return found
 
     @cached_property
@@ -103,7 +108,6 @@ class Chances:
         self.__dict__.pop("_movers", None)
         self._freed.clear()
         self._bars.clear()
-        self._is_ahead.clear()
         self._lowest_in.clear()
         self._exposed = None
 
@@ -275,13 +279,19 @@ class Chances:
         if known is None:
             # Whoever moves somebody starts later than on what is free, so he must be done sooner after his start.
             later = self._later(until)
-            known = self.rooms.fits(shape, None, until) or self.rooms.fits(shape, sum_up(self.running.unallocated), later)
+            known = self.rooms.fits(shape, None, until) or self.rooms.fits(
+                shape, sum_up(self.running.unallocated), later
+            )
             self._fits[shape, until] = known
         return known
 
     def _debug_shape(self, shape: Shape) -> bool:
         """Whether somebody could make way for a shape under the debug right."""
-        return bool(self.running.exposed) and shape.gpus <= self.debug.most and self.fits_debug(shape, self._later(self.earliest(shape)))
+        return (
+            bool(self.running.exposed)
+            and shape.gpus <= self.debug.most
+            and self.fits_debug(shape, self._later(self.earliest(shape)))
+        )
 
     def _debugs(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         """Whether the shortest of a group could start under the debug right."""
@@ -300,7 +310,7 @@ class Chances:
 
     def _outranks(self, leaf: AllocationPath, promise: int) -> bool:
         """Whether a start that promises so much would leave the leaf better than some leaf with exposed work."""
-        if not self._ahead(leaf):
+        if leaf not in self._movers:
             return False
         metric, bar = self.shares.metric, self._bar
         for path in self._facts.ranking[leaf].lineage:
@@ -312,25 +322,20 @@ class Chances:
                 return True
         return False
 
-    def _ahead(self, path: AllocationPath) -> bool:
-        """Whether it is so without any promise, which only makes the metric worse: for most this settles it."""
-        known = self._is_ahead.get(path)
-        if known is None:
-            parent = self._facts.ranking[path].parent
-            above = parent is not None and self._ahead(parent)
-            known = self._is_ahead[path] = above or self.shares.metric(path) <= self._bar(path)
-        return known
-
     def _bar(self, path: AllocationPath) -> float:
         """The metric at which a tree node outranks a sibling with exposed work; below 0 if there is none."""
         parent = self._facts.ranking[path].parent
         if parent is None:
             return -1
+        top, its, next_to_it = self._siblings(parent)
+        return next_to_it if path == top else its
+
+    def _siblings(self, parent: AllocationPath) -> tuple[AllocationPath, float, float]:
+        """What ``_most_over_served`` finds, looked up once until something is granted."""
         known = self._bars.get(parent)
         if known is None:
             known = self._bars[parent] = self._most_over_served(parent)
-        top, its, next_to_it = known
-        return next_to_it if path == top else its
+        return known
 
     def _most_over_served(self, parent: AllocationPath) -> tuple[AllocationPath, float, float]:
         """The child with exposed work and the highest metric; its bar, and that of the next one."""

@@ -73,8 +73,14 @@ class Account:
         """Charged in [now - window, now]."""
         if not self._marks:
             return GpuMillis(0)
-        start, marks = now - window, self._marks
-        self._seek(start)
+        # As in Owed.within: mostly the head is right already.
+        start, marks, head = now - window, self._marks, self._head
+        if (
+            head >= len(marks)
+            or (head and marks[head].at > start)
+            or (head + 1 < len(marks) and marks[head + 1].at <= start)
+        ):
+            self._seek(start)
         first, last = marks[self._head], marks[-1]
         charged = last.total + last.gpus * (now - last.at) - first.total
         # Marks older than the first kept one can be gone after the window was widened: their usage stays forgotten.

@@ -204,13 +204,13 @@ class Shares:
         return had * factor / denominator
 
     def _base(self, path: AllocationPath) -> tuple[int, int, int]:
-        """O + K as it was at the beginning, and what it is measured against. All are worked out when the first is asked
-        for: a pass that compares at all compares nearly all."""
-        occupancy, commitment, of, ratio = self._occupancy, self._commitment, self._denominators.of, self.tree.ratio
-        for each in self.tree.paths:
-            had = occupancy[each] + commitment[each] if self._count else occupancy[each]
-            self._bases[each] = (had, *of(each)) if ratio(each)[0] else (had, 0, 0)
-        return self._bases[path]
+        """O + K as it was at the beginning, and what it is measured against."""
+        had = self._occupancy[path]
+        if self._count:
+            had += self._commitment[path]
+        base = (had, *self._denominators.of(path)) if self.tree.ratio(path)[0] else (had, 0, 0)
+        self._bases[path] = base
+        return base
 
     def had(self, leaf: AllocationPath, user: str) -> int:
         """O + K of a researcher in a leaf: the one with less comes first there, if their priorities are equal."""
