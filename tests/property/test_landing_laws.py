@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpufair.core import actions as act
 from gpufair.core import events as ev
+from gpufair.core.backoff import rests
 from gpufair.core.model import Phase, Policy
 from gpufair.core.placement import holds
 from gpufair.core.units import Instant, WorkloadId
@@ -144,7 +145,7 @@ def test_p13_with_landings_gpus_idle_only_where_they_are_spoken_for(script: Scri
         step(world, script, command, index)
         facts = world.state.facts
         for record in facts.records.values():
-            if record.phase is not Phase.QUEUED:
+            if record.phase is not Phase.QUEUED or rests(record, world.now):
                 continue
             span = record.min_runtime if record.spec.allocated else 1
             until = Instant(world.now + span)
