@@ -187,6 +187,17 @@ def test_p10_usage_survives_the_division_of_an_allocation() -> None:
     assert after[AllocationPath("a/x")] == after[AllocationPath("a/y")] == 0
 
 
+def test_p10_usage_survives_the_merging_of_allocations() -> None:
+    """What the parts have had, their whole has had: a leaf that is gone counts where it was, and nowhere else."""
+    tree = (("a/x", "1"), ("a/y", "1"), ("b", "1"))
+    world = run(Script(tree, ((1, "", DEFAULT),), delays=World().delays, commands=()))
+    world.submit("v", "a/x")
+    world.advance(7_000)
+    world.exit("v")
+    world.feed(ev.BudgetsApplied(world.now, CAUSE, tuple(Allocation(AllocationPath(path)) for path in "ab")))
+    assert {one.path: one.occupancy for one in world.state.budgets()} == {"": 7_000, "a": 7_000, "b": 0}
+
+
 AMOUNTS = st.integers(0, 10**9)
 
 
