@@ -10,7 +10,7 @@ from typing import Any, Final
 from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.errors import BudgetError, GpufairError
-from gpufair.core.model import HOLDING, Allocation, Kind, Node, Outcome, Phase, Shape, WorkloadSpec
+from gpufair.core.model import HOLDING, Allocation, Kind, Maintenance, Node, Outcome, Phase, Shape, WorkloadSpec
 from gpufair.core.snapshot import recover, replay, restore, snapshot
 from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName, WorkloadId
 from tests.long.policies import random_policy
@@ -36,6 +36,10 @@ HABITS: Final = {
     "sigterm": 1,
     "cordon": 1,
     "drain": 0.5,
+    "plan": 0.4,
+    "unplan": 0.4,
+    "extend": 2,
+    "safe": 2,
     "uncordon": 2.5,
     "lose": 1,
     "join": 2,
@@ -110,6 +114,7 @@ class Hand:
         self.world = LongWorld(policy=random_policy(draw), delays=draw.choice(DELAYS), validate=False, draw=draw)
         self.largest = {node.name: node.gpus for node in self.nodes}  # that a node ever was: some wait for that
         self.live: list[WorkloadId] = []
+        self.plans = 0
         self.count = self.commands = self.refused = self.restarts = self.validated = 0
         weights = dict(HABITS)
         for what in draw.sample(sorted(set(HABITS) - {"submit", "exit"}), 4):
@@ -138,12 +143,16 @@ class Hand:
         types = ("",) if draw.random() < 0.6 else ("t", "s")
         count = draw.randint(12, 32) if large else draw.randint(1, 5)
         sizes = (8, 8, 8, 4) if large else (1, 2, 4, 4, 8, 0)
+        self.outfitted = draw.random() < 0.3  # racks, CPUs and memory beside GPUs
         return [
             Node(
                 NodeName(f"n{index:02d}"),
                 draw.choice(sizes) if index else max(sizes),
                 draw.choice(types),
                 draw.choice(pools),
+                {"rack": draw.choice("rs")} if self.outfitted and draw.random() < 0.8 else {},
+                cpus=draw.choice((4, 8, None)) if self.outfitted else None,
+                memory=draw.choice((8, None)) if self.outfitted else None,
             )
             for index in range(count)
         ]
@@ -187,6 +196,8 @@ class Hand:
     def finish(self) -> None:
         """Nobody submits any more and all machines are well: everybody who waits gets his turn."""
         world = self.world
+        for number in range(1, self.plans + 1):
+            self._try(ev.MaintenanceCancelled(world.now, CAUSE, f"plan{number}"))
         for node in self.nodes:
             self._try(ev.NodeJoined(world.now, CAUSE, replace(node, gpus=self.largest[node.name])))
             self._try(ev.NodeUncordoned(world.now, CAUSE, node.name))
@@ -239,16 +250,15 @@ class Hand:
             allocation=draw.choice(world.state.tree.leaves),
             user=draw.choice(RESEARCHERS),
             kind=draw.choice((Kind.BATCH, Kind.BATCH, Kind.SESSION)),
-            shape=Shape(
-                draw.choice((1, 1, 1, 2, 3, 4, biggest, 0)),
-                draw.choice((1, 1, 1, 1, 2, 3, max(1, len(self.nodes) // 2))),
-                draw.choice([node.gpu_type for node in self.nodes]) if draw.random() < 0.2 else "",
-            ),
+            shape=self._shape(biggest),
             min_runtime=Millis(draw.choice((0, 0, 500, 1_000, 2_000, 5_000, 5_000, 10_000, cap))),
             resumable=draw.random() < 0.8,
             priority=draw.choice((0, 0, 0, 1, 2)),
             pools=tuple(pools[: draw.choice((1, 1, 2, 3))]),
             grace=Millis(draw.choice((0, 500, 4_000))) if draw.random() < 0.1 else None,
+            idle_release=Millis(draw.choice((800, 5_000))) if draw.random() < 0.15 else None,
+            expected=Millis(draw.choice((1_000, 9_000))) if draw.random() < 0.2 else None,
+            movable=draw.random() < 0.2,
         )
         self.count += 1
         workload = WorkloadId(f"w{self.count:06d}")
@@ -256,6 +266,23 @@ class Hand:
             self.live.append(workload)
         else:
             self.refused += 1
+
+    def _shape(self, biggest: int) -> Shape:
+        draw = self.draw
+        shape = Shape(
+            draw.choice((1, 1, 1, 2, 3, 4, biggest, 0)),
+            draw.choice((1, 1, 1, 1, 2, 3, max(1, len(self.nodes) // 2))),
+            draw.choice([node.gpu_type for node in self.nodes]) if draw.random() < 0.2 else "",
+        )
+        if not self.outfitted or draw.random() < 0.5:
+            return shape
+        return replace(
+            shape,
+            cpus_per_node=draw.choice((0, 1, 3)),
+            memory_per_node=draw.choice((0, 2)),
+            within=draw.choice(("", "rack")),
+            exclude=(draw.choice(self.nodes).name,) if draw.random() < 0.2 else (),
+        )
 
     def _exit(self) -> None:
         record = self._one(Phase.RUNNING, Phase.RUNNING, Phase.CHECKPOINTING)
@@ -307,6 +334,28 @@ class Hand:
         when = Instant(self.world.now + deadline) if deadline is not None else None
         force = when is not None and self.draw.random() < 0.5
         self._try(ev.NodeDrained(self.world.now, CAUSE, self.draw.choice(self.nodes).name, when, force))
+
+    def _plan(self) -> None:
+        self.plans += 1
+        name = f"plan{self.plans}"
+        nodes = tuple(sorted({self.draw.choice(self.nodes).name for _ in range(2)}))
+        at = Instant(self.world.now + self.draw.choice((500, 4_000, 15_000, 40_000)))
+        self._try(ev.MaintenancePlanned(self.world.now, CAUSE, Maintenance(name, nodes, at)))
+
+    def _unplan(self) -> None:
+        for number in range(max(1, self.plans - 3), self.plans + 1):
+            self._try(ev.MaintenanceCancelled(self.world.now, CAUSE, f"plan{number}"))
+
+    def _extend(self) -> None:
+        record = self._one(Phase.RUNNING)
+        if record is not None:
+            span = Millis(self.draw.choice((500, 2_000, 6_000)))
+            self._try(ev.ExtensionRequested(self.world.now, CAUSE, record.id, span))
+
+    def _safe(self) -> None:
+        record = self._one(Phase.RUNNING)
+        if record is not None:
+            self._try(ev.SafePointReached(self.world.now, CAUSE, record.id, record.incarnation))
 
     def _uncordon(self) -> None:
         self._try(ev.NodeUncordoned(self.world.now, CAUSE, self.draw.choice(self.nodes).name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from types import MappingProxyType
 
 from gpufair.core.model import Hungry, Policy
 from gpufair.core.units import Millis
@@ -26,6 +27,10 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "landings": (True, False),
     "landing_share": (0.5, 1.0, 0.25),
     "flattened": (False, False, True),
+    "backoff": (Millis(500), Millis(0)),
+    "backoff_most": (Millis(4_000),),
+    "blocks": (("rack",), ()),
+    "gpu_weights": (MappingProxyType({"t": 2.5}), MappingProxyType({}), MappingProxyType({"s": 0.125, "": 1.5})),
     "debug_min_runtime": (Millis(2_000), Millis(0), Millis(5_000)),
     "debug_gpus": (2, 1, 4),
     "debug_share": (0.25, 0.01),

@@ -66,7 +66,9 @@ class Watch:
                 self._notice(action)
             elif isinstance(action, act.Extend):
                 run = self.runs[action.workload]
-                self._require(action.protected_until >= run.since + run.granted, f"P1: {action.workload} lost protection")
+                self._require(
+                    action.protected_until >= run.since + run.granted, f"P1: {action.workload} lost protection"
+                )
                 run.granted = action.protected_until - run.since
 
     def _happened(self, event: ev.Event) -> None:
