@@ -19,6 +19,7 @@ from gpufair.core.admission import check, is_stale
 from gpufair.core.commit import commit
 from gpufair.core.events import Event, ExtensionRequested, TimePassed
 from gpufair.core.facts import LEAVING, STAYING, Facts
+from gpufair.core.fading import full_span
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Held, Hungry, Lease, Phase, PreemptReason, Shape
 from gpufair.core.placement import admits
@@ -734,7 +735,7 @@ def shares_of(facts: Facts, pool: PoolName) -> Shares:
         newcomer=facts.policy.newcomer,
         capacity=facts.worth(pool),
         elapsed=ledger.capacity.occupancy(now, window),
-        window=window,
+        window=full_span(facts.policy),
         owed=summed(facts.ranking, owed),
         demand=summed(facts.ranking, wanted),
     )
@@ -743,7 +744,7 @@ def shares_of(facts: Facts, pool: PoolName) -> Shares:
         occupancy=occupancies(ledger, facts.ranking, facts.now, facts.policy.window),
         commitment=summed(facts.ranking, commitment),
         capacity=facts.capacity(pool),
-        window=facts.policy.window,
+        window=full_span(facts.policy),
         count_commitment=facts.policy.commitment,
         researchers=had,
         denominators=denominators,

@@ -26,6 +26,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "hungry": tuple(Hungry),
     "landings": (True, False),
     "landing_share": (0.5, 1.0, 0.25),
+    "half_life": (None, None, Millis(9_000)),
     "flattened": (False, False, True),
     "backoff": (Millis(500), Millis(0)),
     "backoff_most": (Millis(4_000),),

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from gpufair.core.model import Allocation, Node, Policy
 from gpufair.core.tree import ROOT, Tree
-from gpufair.core.units import AllocationPath, NodeName
+from gpufair.core.units import AllocationPath, Millis, NodeName
 from tests.property.test_reference_laws import run_compared, wide
 from tests.strategies import TREES, Script, begin, crowds, scripts, step
 from tests.world import DEFAULT, FULL, SMALL, Delays, World
 
 FLAT = replace(FULL, flattened=True)
+FADING = replace(FULL, half_life=Millis(9_000))
 PLAIN = replace(
     Policy.plain(),
     **{name: getattr(SMALL, name) for name in ("window", "max_min_runtime", "grid", "grid_checkpoint")},
@@ -23,7 +24,7 @@ PLAIN = replace(
 )
 
 
-@given(st.one_of(scripts(policies=(FLAT, PLAIN)), crowds((FLAT, PLAIN))))
+@given(st.one_of(scripts(policies=(FLAT, PLAIN, FADING)), crowds((FLAT, PLAIN, FADING))))
 def test_the_options_are_decided_as_by_the_plain_pass(script: Script) -> None:
     """Word for word, with every invariant checked on the way."""
     run_compared(script)

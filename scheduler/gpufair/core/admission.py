@@ -56,6 +56,8 @@ def check_policy(policy: Policy) -> None:
     for name in ("window", "grid", "grid_checkpoint", "history", "history_step"):
         if getattr(policy, name) <= 0:
             raise InvalidSpec(f"{name} must be longer than 0")
+    if policy.half_life is not None and policy.half_life <= 0:
+        raise InvalidSpec("half_life must be longer than 0; leave it out to count by the window")
     spans = ("max_min_runtime", "grace_session", "grace_batch", "newcomer", "debug_min_runtime")
     for name in (*spans, "debug_gpus", "take_least", "backoff", "backoff_most"):
         if getattr(policy, name) < 0:

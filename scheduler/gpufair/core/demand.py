@@ -96,7 +96,7 @@ def account(facts: Facts, pool: PoolName, leaf: AllocationPath) -> Owed:
     ledger = facts.ledger(pool)
     owed = ledger.owed.get(leaf)
     if owed is None:
-        owed = ledger.owed[leaf] = Owed(hours=Hours(ledger.kept))
+        owed = ledger.owed[leaf] = Owed(hours=Hours(ledger.kept), fading=ledger.fading())
         owed.limit(facts.now, ceiling(facts, pool, leaf), facts.policy.window)
     return owed
 
@@ -153,7 +153,8 @@ def never_started(facts: Facts, record: Record) -> None:
     for turn, start, end in _intervals(facts, record):
         if turn.pool is not None:
             gpus = record.gpus * turn.weight
-            facts.ledger(turn.pool).owed[record.spec.allocation].take_out(start, end, gpus)
+            known = facts.now - facts.policy.window
+            facts.ledger(turn.pool).owed[record.spec.allocation].take_out(start, end, gpus, known)
     record.waits = ()
 
 

@@ -112,6 +112,8 @@ class Facts:
             reweigh(self)
         for ledger in self.ledgers.values():
             ledger.keep(self.kept)
+            # What the window before this edit knows is what fading begins with.
+            ledger.fade(policy.half_life, self.now - before.window, self.now)
 
     def label(self, workload: WorkloadId) -> str:
         """What people are told about a workload; its id once it has been forgotten."""
@@ -321,7 +323,7 @@ class Facts:
     def ledger(self, pool: PoolName) -> PoolLedger:
         """The ledger of a pool, opened on first use."""
         if pool not in self.ledgers:
-            self.ledgers[pool] = PoolLedger(self.kept)
+            self.ledgers[pool] = PoolLedger(self.kept, self.policy.half_life)
             self.ledgers = dict(sorted(self.ledgers.items()))
         return self.ledgers[pool]
 

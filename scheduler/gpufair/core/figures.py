@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gpufair.core.facts import Facts
+from gpufair.core.fading import full_span
 from gpufair.core.metrics import shares_of
 from gpufair.core.model import Phase
 from gpufair.core.record import Record
@@ -36,7 +37,7 @@ class AllocationFigures:
 def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
     """Every node of the tree in every pool, parents before children."""
     result: list[AllocationFigures] = []
-    unit = facts.weights.unit
+    unit, span = facts.weights.unit, full_span(facts.policy)
     for pool in facts.pools():
         shares = shares_of(facts, pool, tree=facts.tree)
         running = _sum_gpus(facts, [record for record in facts.holding.values() if _runs_in(record, pool)])
@@ -53,7 +54,7 @@ def budgets(facts: Facts) -> tuple[AllocationFigures, ...]:
                     entitlement=node.entitlement,
                     occupancy=standing.occupancy,
                     commitment=standing.commitment,
-                    budget=GpuMillis(int(node.entitlement * facts.worth(pool) * facts.policy.window / unit)),
+                    budget=GpuMillis(int(node.entitlement * facts.worth(pool) * span / unit)),
                     metric=standing.metric,
                     running_gpus=running.get(node.path, 0),
                     queued_gpus=queued.get(node.path, 0),

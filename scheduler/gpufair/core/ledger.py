@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from gpufair.core.fading import Fading
 from gpufair.core.hours import BY_THE_HOUR, Hours, Kept, overlap
 from gpufair.core.owed import Owed
 from gpufair.core.share import Sums
@@ -28,9 +29,12 @@ class Mark:
 class Account:
     """What one allocation was charged in one pool. Marks are forgotten some time after they left the window."""
 
-    __slots__ = ("_head", "_marks", "hours")
+    __slots__ = ("_head", "_marks", "fading", "hours")
 
-    def __init__(self, marks: Iterable[Mark] = (), hours: Hours | None = None) -> None:
+    def __init__(
+        self, marks: Iterable[Mark] = (), hours: Hours | None = None, fading: Fading | None = None
+    ) -> None:
+        self.fading = fading  # what counts in place of the window, if that is the policy
         self._marks: list[Mark] = list(marks)
         self.hours = hours  # until the last change; None keeps no history
         # The last mark at or before the window's start: a hint that only moves forward, no part of the state.
@@ -60,6 +64,8 @@ class Account:
             raise AssertionError("an account cannot be charged for fewer than 0 GPUs")
         if self.hours is not None and self._marks:
             self.hours.add(self._marks[-1].at, now, self._marks[-1].gpus)
+        if self.fading is not None:
+            self.fading.go_on(now, self.gpus)
         if self._marks and self._marks[-1].at == now:
             self._marks.pop()
         self._marks.append(mark)
@@ -70,9 +76,11 @@ class Account:
             self._head = 0
 
     def occupancy(self, now: Instant, window: Millis) -> GpuMillis:
-        """Charged in [now - window, now]."""
+        """Charged in [now - window, now]; with a half-life, what counts of all that was charged."""
         if not self._marks:
             return GpuMillis(0)
+        if self.fading is not None:
+            return GpuMillis(self.fading.whole(now, self._marks[-1].gpus))
         # As in Owed.within: mostly the head is right already.
         start, marks, head = now - window, self._marks, self._head
         if (
@@ -107,10 +115,18 @@ class Account:
         self._marks = [Mark(one.at, GpuMillis(one.total * factor), one.gpus * factor) for one in self._marks]
         if self.hours is not None:
             self.hours.refine(factor)
+        if self.fading is not None:
+            self.fading.amount *= factor
+
+    def fade(self, half_life: Millis | None, since: int, now: Instant) -> None:
+        """From now on what is charged fades, beginning with what is known since then; or counts by the window."""
+        marks = ((mark.at, mark.gpus) for mark in self._marks)
+        self.fading = Fading.begun(half_life, since, now, marks) if half_life is not None else None
 
     def copy(self) -> Account:
         """An independent copy."""
-        return Account(self._marks, self.hours.copy() if self.hours is not None else None)
+        hours = self.hours.copy() if self.hours is not None else None
+        return Account(self._marks, hours, self.fading.copy() if self.fading is not None else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +175,7 @@ class PoolLedger:
         "accounts",
         "busy",
         "capacity",
+        "half_life",
         "hours",
         "kept",
         "measured",
@@ -173,13 +190,14 @@ class PoolLedger:
     # Beside these, how many of those that are charged or unallocated start, restore, save or stop.
     SWITCHING = "switching"
 
-    def __init__(self, kept: Kept = BY_THE_HOUR) -> None:
+    def __init__(self, kept: Kept = BY_THE_HOUR, half_life: Millis | None = None) -> None:
         self.kept = kept
+        self.half_life = half_life  # None: the window counts
         self.accounts: dict[AllocationPath, Account] = {}
         # The parts of each leaf's account, by researcher. They order a leaf's own queue and nothing else.
         self.researchers: dict[AllocationPath, dict[str, Account]] = {}
         self.owed: dict[AllocationPath, Owed] = {}
-        self.capacity = Account(hours=Hours(kept))  # GPUs on nodes that are not lost
+        self.capacity = Account(hours=Hours(kept), fading=self.fading())  # GPUs on nodes that are not lost
         self.rates: dict[str, int] = dict.fromkeys((*self.USES, self.SWITCHING), 0)
         self.totals = dict(self.rates)
         self.hours = {use: Hours(kept) for use in self.rates}
@@ -190,7 +208,7 @@ class PoolLedger:
     def account(self, path: AllocationPath) -> Account:
         """The account of a leaf, opened on first use."""
         if path not in self.accounts:
-            self.accounts[path] = Account(hours=Hours(self.kept))
+            self.accounts[path] = Account(hours=Hours(self.kept), fading=self.fading())
         return self.accounts[path]
 
     def charge(self, path: AllocationPath, user: str, now: Instant, gpus: int, window: Millis) -> None:
@@ -202,7 +220,7 @@ class PoolLedger:
         """The researcher's part of a charge."""
         users = self.researchers.setdefault(path, {})
         if user not in users:
-            users[user] = Account(hours=Hours(self.kept))
+            users[user] = Account(hours=Hours(self.kept), fading=self.fading())
         users[user].change(now, gpus, window)
 
     def occupancy_of(self, path: AllocationPath, user: str, now: Instant, window: Millis) -> GpuMillis:
@@ -237,6 +255,20 @@ class PoolLedger:
         self.hours = {use: changed(hours) for use, hours in self.hours.items()}
         self.measured = {leaf: changed(hours) for leaf, hours in self.measured.items()}
         self.busy = {leaf: changed(hours) for leaf, hours in self.busy.items()}
+
+    def fading(self) -> Fading | None:
+        """That of an account which is opened."""
+        return Fading(self.half_life) if self.half_life is not None else None
+
+    def fade(self, half_life: Millis | None, since: int, now: Instant) -> None:
+        """From now on this half-life counts, beginning with what is known since then; or the window."""
+        if half_life == self.half_life:
+            return
+        self.half_life = half_life
+        for account in (self.capacity, *self.accounts.values(), *self._researchers()):
+            account.fade(half_life, since, now)
+        for owed in self.owed.values():
+            owed.fade(half_life, since, now)
 
     def refine(self, factor: int) -> None:
         """Count what is weighted in a unit that is ``factor`` times as fine."""
@@ -290,7 +322,7 @@ class PoolLedger:
 
     def copy(self) -> PoolLedger:
         """An independent copy."""
-        twin = PoolLedger(self.kept)
+        twin = PoolLedger(self.kept, self.half_life)
         twin.accounts = {path: account.copy() for path, account in self.accounts.items()}
         twin.researchers = {
             path: {user: account.copy() for user, account in users.items()} for path, users in self.researchers.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpufair.core.fading import full_span
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.running import Running
 from gpufair.core.share import Denominators, Shares, Sums
@@ -30,7 +31,7 @@ def shares_of(
     ledger = facts.ledgers.get(pool) or PoolLedger()
     running = facts.running.get(pool) or Running()
     now, policy = facts.now, facts.policy
-    window = policy.window
+    window, span = policy.window, full_span(policy)
     reserved: dict[AllocationPath, int] = {}
     reserved_by: dict[tuple[AllocationPath, str], int] = {}
     soon = [one for one in facts.reserved.values() if one.reservation is not None and one.reservation.pool == pool]
@@ -59,7 +60,7 @@ def shares_of(
         occupancy=ledger.occupancies(tree, now, window),
         commitment=Sums(tree, committed),
         capacity=capacity,
-        window=window,
+        window=span,
         count_commitment=policy.commitment,
         researchers=had,
         denominators=Denominators(
@@ -68,7 +69,7 @@ def shares_of(
             newcomer=policy.newcomer,
             capacity=capacity,
             elapsed=ledger.capacity.occupancy(now, window),
-            window=window,
+            window=span,
             owed=ledger.owed_within(tree, now, window),
             demand=ledger.demand(tree, asks, gpus),
         ),

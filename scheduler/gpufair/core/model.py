@@ -234,6 +234,8 @@ class Policy:
     hungry: Hungry = Hungry.METRIC
     banking: float = 0.25  # beta: how much of the time that an allocation did not ask for it keeps as credit
     newcomer: Millis = Millis(30 * MINUTE)  # entitlement that every allocation starts from, where beta < 1
+    # What was charged and owed this long ago counts half, in place of a window after which it counts nothing. None: off.
+    half_life: Millis | None = None
     # Cost factor of GPUs by type, 1 where none is named; at most three decimals.
     # (Mappings have no hash; policies that differ in it alone are rare.)
     gpu_weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}), hash=False)

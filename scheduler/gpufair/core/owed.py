@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
+from gpufair.core.fading import Fading
 from gpufair.core.hours import Hours, overlap
 from gpufair.core.units import Instant, Millis
 
@@ -23,9 +24,15 @@ class Owed:
     ever started was never owed anything.
     """
 
-    __slots__ = ("_at", "_ceiling", "_demand", "_head", "_total", "hours")
+    __slots__ = ("_at", "_ceiling", "_demand", "_head", "_total", "fading", "hours")
 
-    def __init__(self, marks: Iterable[tuple[int, int, int, int]] = (), hours: Hours | None = None) -> None:
+    def __init__(
+        self,
+        marks: Iterable[tuple[int, int, int, int]] = (),
+        hours: Hours | None = None,
+        fading: Fading | None = None,
+    ) -> None:
+        self.fading = fading  # as in ledger.Account
         self.hours = hours  # until the last break point; None keeps no history
         self._at: list[int] = []
         self._total: list[int] = []  # owed until then, in millionths of a GPU x ms
@@ -81,9 +88,11 @@ class Owed:
             self._mark(now, self.demand, ceiling, window)
 
     def within(self, now: Instant, window: Millis) -> int:
-        """Owed in [now - window, now], in millionths of a GPU x ms."""
+        """Owed in [now - window, now], in millionths of a GPU x ms; with a half-life, what counts of all that was."""
         if not self._at:
             return 0
+        if self.fading is not None:
+            return self.fading.whole(now, self._rate())
         # Written out, and the search left out where it would find the same: it is asked of every leaf at every event.
         start, at, head = now - window, self._at, self._head
         if head >= len(at) or (head and at[head] > start) or (head + 1 < len(at) and at[head + 1] <= start):
@@ -95,13 +104,14 @@ class Owed:
             owed -= min(self._demand[head] * MICRO, self._ceiling[head]) * (start - at[head])
         return owed
 
-    def take_out(self, start: int, end: int, gpus: int) -> None:
+    def take_out(self, start: int, end: int, gpus: int, known: int = 0) -> None:
         """There was no demand for ``gpus`` of what was counted in [start, end) after all.
 
         Args:
             start: When they began to count: a break point, or one that has been forgotten.
             end: When they ceased to.
             gpus: How many.
+            known: With a half-life, what was owed before this stays so: the window reaches no further.
         """
         at, demand, ceiling, total = self._at, self._demand, self._ceiling, self._total
         first, last = bisect_left(at, start), len(at) - 1
@@ -120,11 +130,15 @@ class Owed:
                 less += fewer * (at[index + 1] - at[index])
                 if self.hours is not None:
                     self.hours.add(at[index], at[index + 1], -fewer)
+                if self.fading is not None:
+                    self.fading.take_out(max(at[index], known), at[index + 1], fewer)
 
     def _mark(self, now: Instant, demand: int, ceiling: int, window: Millis) -> None:
         total = self.total(now)
         if self.hours is not None and self._at:
             self.hours.add(self._at[-1], now, self._rate())
+        if self.fading is not None:
+            self.fading.go_on(now, self._rate() if self._at else 0)
         if self._at and self._at[-1] == now:
             self._demand[-1], self._ceiling[-1] = demand, ceiling
         else:
@@ -156,10 +170,19 @@ class Owed:
         self._ceiling = [amount * factor for amount in self._ceiling]
         if self.hours is not None:
             self.hours.refine(factor)
+        if self.fading is not None:
+            self.fading.amount *= factor
+
+    def fade(self, half_life: Millis | None, since: int, now: Instant) -> None:
+        """As in ledger.Account."""
+        columns = zip(self._at, self._demand, self._ceiling, strict=True)
+        marks = ((at, min(demand * MICRO, ceiling)) for at, demand, ceiling in columns)
+        self.fading = Fading.begun(half_life, since, now, marks) if half_life is not None else None
 
     def copy(self) -> Owed:
         """An independent copy."""
         twin = Owed(hours=self.hours.copy() if self.hours is not None else None)
+        twin.fading = self.fading.copy() if self.fading is not None else None
         twin._at, twin._total = self._at.copy(), self._total.copy()
         twin._demand, twin._ceiling = self._demand.copy(), self._ceiling.copy()
         return twin

@@ -10,6 +10,7 @@ from gpufair.core import demand
 from gpufair.core.codec import MalformedRecord, Plain, decode, encode
 from gpufair.core.demand import Demand, Place, Turn, Wish
 from gpufair.core.facts import Facts
+from gpufair.core.fading import Fading
 from gpufair.core.hours import BY_THE_HOUR, Hours, Kept
 from gpufair.core.ledger import Account, Mark, PoolLedger
 from gpufair.core.model import Phase, Shape
@@ -21,7 +22,7 @@ _FIRST_TOTALS: Final = {"unallocated", "held", "idle", "unavailable", "capacity"
 
 def write_ledger(ledger: PoolLedger) -> Plain:
     """The ledger of a pool. Its rates follow from who holds what."""
-    return {
+    return _fadings(ledger) | {
         "kept": [ledger.kept.step, ledger.kept.span],
         "totals": dict(ledger.totals),
         "capacity": _marks(ledger.capacity),
@@ -46,6 +47,41 @@ def write_ledger(ledger: PoolLedger) -> Plain:
     }
 
 
+def _fadings(ledger: PoolLedger) -> Plain:
+    if ledger.half_life is None:
+        return {}
+    return {
+        "half_life": ledger.half_life,
+        "fading": {
+            "capacity": _fading(ledger.capacity.fading),
+            "owed": {path: _fading(ledger.owed[path].fading) for path in sorted(ledger.owed)},
+            "accounts": {path: _fading(ledger.accounts[path].fading) for path in sorted(ledger.accounts)},
+            "researchers": {
+                path: {user: _fading(users[user].fading) for user in sorted(users)}
+                for path, users in sorted(ledger.researchers.items())
+            },
+        },
+    }
+
+
+def _fading(fading: Fading | None) -> list[int]:
+    return [fading.since, fading.at, fading.amount] if fading is not None else []
+
+
+def _read_fadings(ledger: PoolLedger, plain: Mapping[str, Any]) -> None:
+    half_life = ledger.half_life
+    if half_life is None:
+        return
+    ledger.capacity.fading = Fading(half_life, *plain["capacity"])
+    for path, owed in ledger.owed.items():
+        owed.fading = Fading(half_life, *plain["owed"][path])
+    for path, account in ledger.accounts.items():
+        account.fading = Fading(half_life, *plain["accounts"][path])
+    for path, users in ledger.researchers.items():
+        for user, account in users.items():
+            account.fading = Fading(half_life, *plain["researchers"][path][user])
+
+
 def _hours(hours: Hours | None) -> list[object]:
     return [hours.first, list(hours.amounts)] if hours is not None else []
 
@@ -57,7 +93,8 @@ def _all_hours(by_name: Mapping[Any, Hours | None]) -> dict[str, list[object]]:
 def read_ledger(plain: Mapping[str, Any], now: Instant) -> PoolLedger:
     """What ``write_ledger`` wrote at an instant, or an earlier version of it."""
     kept = Kept(Millis(plain["kept"][0]), Millis(plain["kept"][1])) if "kept" in plain else BY_THE_HOUR
-    ledger = PoolLedger(kept)
+    half_life = plain.get("half_life")
+    ledger = PoolLedger(kept, Millis(half_life) if half_life is not None else None)
     totals = {use: int(amount) for use, amount in plain["totals"].items()}
     unknown = totals.keys() - ledger.totals.keys()
     if unknown or not totals.keys() >= _FIRST_TOTALS:
@@ -79,6 +116,7 @@ def read_ledger(plain: Mapping[str, Any], now: Instant) -> PoolLedger:
         }
     for name, by_leaf in (("measured", ledger.measured), ("busy", ledger.busy)):
         by_leaf |= {AllocationPath(path): past(history, name, path) for path in history.get(name, ())}
+    _read_fadings(ledger, plain.get("fading", {}))
     if "charged" not in totals:  # a snapshot of before it was totalled apart from the accounts
         ledger.totals["charged"] = sum(account.charged(now) for account in ledger.accounts.values())
     return ledger
