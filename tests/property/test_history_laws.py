@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpufair.core import actions as act
@@ -158,6 +158,7 @@ def test_p07_hours_are_sums_of_milliseconds(added: list[tuple[int, int, int]], l
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 90), st.integers(0, 1_000)), min_size=1, max_size=9))
+@example([(0, 14, 1), (1, 1, 1)])
 def test_p07_what_is_spread_over_hours_adds_up(samples: list[tuple[int, int, int]]) -> None:
     """Rounded parts of a measurement are still the measurement."""
     hours = Hours(Kept(Millis(13), Millis(10_000)))

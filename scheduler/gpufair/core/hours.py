@@ -79,6 +79,8 @@ class Hours:
         """Count an amount that came evenly in [start, end), in whole parts that add up to it."""
         if end <= start:
             return
+        if amount and not self._amounts:  # its first part may be rounded to nothing, and is kept all the same
+            self._first, self._amounts = start // self.kept.step, [0]
         counted = 0
         for _, length in parts(start, end, self.kept.step):
             until = start + length
