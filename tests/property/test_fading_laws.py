@@ -26,7 +26,8 @@ from tests.strategies import MACHINES, USERS, Script, begin, scripts, step
 from tests.world import CAUSE, DEFAULT, FULL, SMALL, Audit, Delays, World
 
 HALF = Millis(9_000)
-FADING = replace(FULL, half_life=HALF)
+SHORT = Millis(8_000)  # windows that slide past what happens, over and over
+FADING = replace(FULL, half_life=HALF, window=SHORT)
 CLASSIC = replace(SMALL, half_life=Millis(2_500))
 FICKLE = ("submit",) * 6 + ("cancel",) * 3 + USERS + MACHINES
 
@@ -124,7 +125,7 @@ def test_p08_what_fades_is_the_integral_with_a_half_life(script: Script, later: 
         compare(world)
 
 
-@given(scripts(FICKLE, least=6, policies=(SMALL, FULL)), st.integers(0, 30), st.sampled_from((1_000, 9_000, 400_000)))
+@given(scripts(FICKLE, least=6, policies=(SMALL, replace(SMALL, window=SHORT), replace(FULL, window=SHORT))), st.integers(0, 30), st.sampled_from((1_000, 9_000, 400_000)))
 def test_p08_fading_begins_with_what_the_window_knows(script: Script, when: int, half_life: int) -> None:
     """Switched on while everything runs, and off again: then the window counts as if it had always done so."""
     world, since = begin(script), None
@@ -253,3 +254,20 @@ def test_a_half_life_of_nothing_is_refused(half_life: int) -> None:
     """All would be forgotten at once."""
     with pytest.raises(InvalidSpec, match="half_life"):
         State(Policy(half_life=Millis(half_life)))
+
+
+def test_finer_units_leave_what_fades_as_it_was() -> None:
+    """An edit of the weights counts from then on; what had been charged is the same in halves of a GPU."""
+    policy = replace(SMALL, half_life=Millis(10_000), banking=0.25)
+    tree = [Allocation(AllocationPath(path)) for path in "ab"]
+    world = World(policy, Delays(0, 0, 0)).set_up(tree, [Node(NodeName("n"), 4)])
+    world.submit("v", "a", gpus=3)
+    world.advance(4_000)
+    world.submit("w", "a")
+    world.advance(321)
+    before = world.state.budgets()
+    world.feed(ev.PolicyChanged(world.now, CAUSE, replace(policy, gpu_weights={"other": 0.5})))
+    assert world.state.facts.weights.unit == 2
+    for old, new in zip(before, world.state.budgets(), strict=True):
+        assert (old.occupancy, old.owed) == (new.occupancy, new.owed)
+        assert old.metric == pytest.approx(new.metric, rel=1e-3)
