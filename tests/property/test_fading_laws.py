@@ -20,7 +20,7 @@ from gpufair.core.model import Allocation, Node, Policy
 from gpufair.core.owed import MICRO, Owed
 from gpufair.core.snapshot import recover, replay, restore, snapshot
 from gpufair.core.state import State
-from gpufair.core.units import AllocationPath, Instant, Millis, NodeName
+from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, WorkloadId
 from tests.owed_by_hand import Books
 from tests.strategies import MACHINES, USERS, Script, begin, scripts, step
 from tests.world import CAUSE, DEFAULT, FULL, SMALL, Audit, Delays, World
@@ -271,3 +271,15 @@ def test_finer_units_leave_what_fades_as_it_was() -> None:
     for old, new in zip(before, world.state.budgets(), strict=True):
         assert (old.occupancy, old.owed) == (new.occupancy, new.owed)
         assert old.metric == pytest.approx(new.metric, rel=1e-3)
+
+
+def test_what_never_started_is_taken_out_as_far_as_the_window_reaches() -> None:
+    """It had waited for longer than that: what fades of the time before stays owed."""
+    tree = [Allocation(AllocationPath(path)) for path in "ab"]
+    world = World(FADING, Delays(0, 0, 0)).set_up(tree, [Node(NodeName("n"), 4)])
+    world.submit("v", "a", gpus=4, min_runtime=20_000)
+    world.submit("w", "b", gpus=4, min_runtime=20_000)
+    world.advance(SHORT + 5_000)
+    world.feed(ev.Cancelled(world.now, CAUSE, WorkloadId("w")))
+    assert world.state.facts.ledger(DEFAULT).owed[AllocationPath("b")].within(world.now, SHORT) > 0
+    compare(world)
