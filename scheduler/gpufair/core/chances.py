@@ -53,6 +53,9 @@ class Chances:
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
         self._fits: dict[tuple[Shape, Instant], bool] = {}  # by shape and end of protection
         self._freed: dict[_Movers, Freed] = {}
+        self._fits_freed: dict[tuple[_Movers, Shape, Instant], bool] = {}
+        self._rivals_of: dict[AllocationPath, list[tuple[AllocationPath, AllocationPath, float]]] = {}
+        self._outranked_by: dict[tuple[AllocationPath, int], tuple[AllocationPath, ...]] = {}
         self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[tuple[Shape, Instant], bool] = {}
         self._bars: dict[AllocationPath, tuple[AllocationPath, float, float]] = {}  # by parent
@@ -107,6 +110,9 @@ class Chances:
         self.__dict__.pop("debug", None)
         self.__dict__.pop("_movers", None)
         self._freed.clear()
+        self._fits_freed.clear()
+        self._rivals_of.clear()
+        self._outranked_by.clear()
         self._bars.clear()
         self._lowest_in.clear()
         self._exposed = None
@@ -220,37 +226,33 @@ class Chances:
         span, priority = group.claim
         promise = span * shape.gpus * self._facts.weights.of(shape.gpu_type)
         own = leaf in exposed and priority > self._lowest(leaf)
-        excess = self.take.excess(leaf, shape.gpus)
-        if not own and not excess and not self._outranks(leaf, promise):
+        excess, outranked = self.take.excess(leaf, shape.gpus), self._outranked(leaf, promise)
+        if not own and not excess and not outranked:
             return False
-        hysteresis = self._facts.policy.hysteresis
-        outranked = tuple(other for other in exposed if self.shares.outranks(leaf, other, promise, hysteresis))
-        freed = self._freed_by(outranked, (leaf, priority) if own else None, excess)
-        return self.rooms.fits(shape, freed, self._ends(span))
+        until = self._ends(span)
+        key = outranked, (leaf, priority) if own else None, tuple(excess.items())
+        known = self._fits_freed.get((key, shape, until))
+        if known is None:
+            known = self._fits_freed[key, shape, until] = self.rooms.fits(shape, self._freed_by(key), until)
+        return known
 
     def _preempts_own(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         span, priority = group.claim
         own = leaf in self.running.exposed and priority > self._lowest(leaf)
-        freed = self._freed_by((), (leaf, priority), {}) if own else None
+        freed = self._freed_by(((), (leaf, priority), ())) if own else None
         return own and self.rooms.fits(shape, freed, self._ends(span))
 
-    def _freed_by(
-        self,
-        outranked: tuple[AllocationPath, ...],
-        own: tuple[AllocationPath, int] | None,
-        excess: Mapping[AllocationPath, int],
-    ) -> Freed:
-        """What would be free without unallocated work, these leaves, lower priorities of the own leaf, and what others
-        have beyond their limits."""
-        key = outranked, own, tuple(excess.items())
+    def _freed_by(self, key: _Movers) -> Freed:
+        """What would be free without unallocated work, some leaves, lower priorities of the own leaf, and what others have
+        beyond their limits."""
         freed = self._freed.get(key)
         if freed is None:
-            exposed = self.running.exposed
+            exposed, (outranked, own, excess) = self.running.exposed, key
             groups = [self.running.unallocated, *(exposed[other] for other in outranked)]
             if own is not None:
                 leaf, priority = own
                 groups.append({one: it for one, it in exposed[leaf].items() if priority > it.spec.priority})
-            for other, gpus in excess.items():
+            for other, gpus in excess:
                 if other not in outranked:
                     groups.append({one: it for one, it in exposed[other].items() if it.gpus <= gpus})
             freed = self._freed[key] = sum_up(*groups)
@@ -308,27 +310,30 @@ class Chances:
             known = self._fits_debug[shape, until] = self.rooms.fits(shape, freed, until)
         return known
 
-    def _outranks(self, leaf: AllocationPath, promise: int) -> bool:
-        """Whether a start that promises so much would leave the leaf better than some leaf with exposed work."""
-        if leaf not in self._movers:
-            return False
-        metric, bar = self.shares.metric, self._bar
-        for path in self._facts.ranking[leaf].lineage:
-            if (
-                metric(path) <= bar(path)
-                and (mine := self.shares.metric_with(path, promise)) <= bar(path)
-                and mine < inf
-            ):
-                return True
-        return False
+    def _outranked(self, leaf: AllocationPath, promise: int) -> tuple[AllocationPath, ...]:
+        """The leaves with exposed work that a start which promises so much would leave the leaf better than."""
+        known = self._outranked_by.get((leaf, promise))
+        if known is None:
+            sides = {side for _, side, _ in self._rivals(leaf)}
+            mine = {side: self.shares.metric_with(side, promise) for side in sides}
+            known = tuple(other for other, side, bar in self._rivals(leaf) if mine[side] < inf and mine[side] <= bar)
+            self._outranked_by[leaf, promise] = known
+        return known
 
-    def _bar(self, path: AllocationPath) -> float:
-        """The metric at which a tree node outranks a sibling with exposed work; below 0 if there is none."""
-        parent = self._facts.ranking[path].parent
-        if parent is None:
-            return -1
-        top, its, next_to_it = self._siblings(parent)
-        return next_to_it if path == top else its
+    def _rivals(self, leaf: AllocationPath) -> list[tuple[AllocationPath, AllocationPath, float]]:
+        """The leaves that it would outrank without any promise, which only makes its metric worse: each with the side of
+        ``leaf`` that is compared, and the metric at which that outranks it."""
+        known = self._rivals_of.get(leaf)
+        if known is None:
+            known = self._rivals_of[leaf] = []
+            factor, metric = 1 - self._facts.policy.hysteresis, self.shares.metric
+            for other in self.running.exposed if leaf in self._movers else ():
+                sides = self._facts.ranking.diverge(leaf, other)
+                if sides is not None:
+                    bar = factor * metric(sides[1])
+                    if metric(sides[0]) <= bar:
+                        known.append((other, sides[0], bar))
+        return known
 
     def _siblings(self, parent: AllocationPath) -> tuple[AllocationPath, float, float]:
         """What ``_most_over_served`` finds, looked up once until something is granted."""

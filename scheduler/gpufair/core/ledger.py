@@ -290,11 +290,27 @@ class PoolLedger:
 
     def occupancies(self, tree: Tree, now: Instant, window: Millis) -> Sums:
         """Occupancy of every tree node: its own account and all below it, dropped allocations included."""
-        return Sums(tree, lambda: {path: account.occupancy(now, window) for path, account in self.accounts.items()})
+
+        def amounts() -> dict[AllocationPath, int]:
+            return {path: account.occupancy(now, window) for path, account in self.accounts.items()}
+
+        def one(leaf: AllocationPath) -> int:
+            account = self.accounts.get(leaf)
+            return account.occupancy(now, window) if account is not None else 0
+
+        return Sums(tree, amounts, one if self.accounts.keys() <= tree.paths else None)
 
     def owed_within(self, tree: Tree, now: Instant, window: Millis) -> Sums:
         """What every tree node was owed in the window, in millionths of a GPU x ms."""
-        return Sums(tree, lambda: {path: owed.within(now, window) for path, owed in self.owed.items()})
+
+        def amounts() -> dict[AllocationPath, int]:
+            return {path: owed.within(now, window) for path, owed in self.owed.items()}
+
+        def one(leaf: AllocationPath) -> int:
+            owed = self.owed.get(leaf)
+            return owed.within(now, window) if owed is not None else 0
+
+        return Sums(tree, amounts, one if self.owed.keys() <= tree.paths else None)
 
     def demand(self, tree: Tree, asks: AllocationPath | None = None, gpus: int = 0) -> Sums:
         """How many GPUs every tree node wants at present, if a leaf that ``asks`` wants so many more."""

@@ -58,7 +58,7 @@ def shares_of(
     return Shares(
         tree=tree,
         occupancy=ledger.occupancies(tree, now, window),
-        commitment=Sums(tree, committed),
+        commitment=Sums(tree, committed, lambda leaf: running.promised_to(leaf, now) + reserved.get(leaf, 0)),
         capacity=capacity,
         window=span,
         count_commitment=policy.commitment,

@@ -41,20 +41,29 @@ def _no_amounts() -> dict[AllocationPath, int]:
 
 
 class Sums(dict[AllocationPath, int]):
-    """A figure of each tree node, its own part and that of everything below it; all are worked out when the first is
-    asked for.
+    """A figure of each tree node, its own part and that of everything below it, worked out when somebody asks: a leaf's
+    by itself, and all of them with the first of an inner node.
 
     Args:
         tree: The nodes.
         amounts: The parts. That of an allocation that is no longer in the tree counts where it hung.
+        one: A leaf's own part, if that is all there is to it.
     """
 
-    def __init__(self, tree: Tree, amounts: Callable[[], Mapping[AllocationPath, int]]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        amounts: Callable[[], Mapping[AllocationPath, int]],
+        one: Callable[[AllocationPath], int] | None = None,
+    ) -> None:
         super().__init__()
-        self._tree, self._amounts = tree, amounts
+        self._tree, self._amounts, self._one = tree, amounts, one
 
     def __missing__(self, path: AllocationPath) -> int:
         tree = self._tree
+        if self._one is not None and tree.is_leaf(path):
+            alone = self[path] = self._one(path)
+            return alone
         totals = dict.fromkeys(tree.paths, 0)
         for each, amount in self._amounts().items():
             totals[each if each in totals else tree.nearest(each)] += amount
