@@ -337,8 +337,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P23 time that passes in between decides nothing",
         "engine.py",
-        "    if not due:\n        return []\n",
-        "",
+        ".run(touched) if decides else []",
+        ".run(touched)",
         "p23",
     ),
     Mutation(

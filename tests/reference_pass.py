@@ -17,7 +17,17 @@ from gpufair.core import words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
 from gpufair.core.admission import check, is_stale
 from gpufair.core.commit import commit
-from gpufair.core.events import Event, ExtensionRequested, TimePassed
+from gpufair.core.events import (
+    ActivityReported,
+    CheckpointDone,
+    CheckpointFailed,
+    Event,
+    ExtensionRequested,
+    SafePointReached,
+    Started,
+    TimePassed,
+    UtilizationReported,
+)
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.fading import full_span
 from gpufair.core.ledger import PoolLedger
@@ -34,6 +44,16 @@ from gpufair.core.tree import ROOT, Tree
 from gpufair.core.units import AllocationPath, CauseId, GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
 from gpufair.core.waiting import Line, Queues, Ticket, WaitClass
 
+REPORTS = (
+    TimePassed,
+    Started,
+    ActivityReported,
+    CheckpointDone,
+    CheckpointFailed,
+    SafePointReached,
+    UtilizationReported,
+)
+
 
 def handle(facts: Facts, event: Event) -> list[Action]:
     """One event in, actions out, as ``gpufair.core.engine`` does it."""
@@ -44,8 +64,9 @@ def handle(facts: Facts, event: Event) -> list[Action]:
         judge_extension(facts, facts.record(event.workload), event.min_runtime, event.at)
     due = next_wakeup(facts)
     facts.advance(event.at)
-    if isinstance(event, TimePassed) and (due is None or event.at < due):
-        return []  # time that passes in between decides nothing
+    if isinstance(event, REPORTS) and (due is None or event.at < due):
+        record_event(event, facts)
+        return []  # what is said in between decides nothing
     return Pass(facts, event.cause, partial(commit, facts=facts)).run(record_event(event, facts))
 
 
@@ -941,8 +962,11 @@ def next_wakeup(facts: Facts) -> Instant | None:
             saving.add(held.pool)
         # A stop has no further deadline, but once it is late nobody counts on its GPUs any more.
         due = record.phase is Phase.CHECKPOINTING or (record.phase is Phase.STOPPING and somebody_waits)
-        if due and record.deadline is not None and record.deadline > facts.now:
-            moments.append(record.deadline)
+        if due and record.deadline is not None:
+            if record.phase is Phase.CHECKPOINTING and record.deadline <= facts.now:
+                moments.append(facts.now)  # a grace of nothing is over at once
+            elif record.deadline > facts.now:
+                moments.append(record.deadline)
     policy = facts.policy
     for pool in sliding:
         grid = min(policy.grid, policy.grid_checkpoint) if pool in saving else policy.grid

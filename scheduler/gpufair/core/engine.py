@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
+from gpufair.core import events as ev
 from gpufair.core.actions import Action
 from gpufair.core.admission import check, is_stale
 from gpufair.core.commit import commit
 from gpufair.core.decide import Pass
-from gpufair.core.events import Event, ExtensionRequested, TimePassed, UtilizationReported
+from gpufair.core.events import Event, ExtensionRequested
 from gpufair.core.facts import Facts
 from gpufair.core.recording import record_event
 from gpufair.core.sessions import judge_extension
 from gpufair.core.wakeup import next_wakeup
 
+# What changes neither who holds GPUs nor who asks for some.
+REPORTS: Final = (
+    ev.TimePassed,
+    ev.Started,
+    ev.ActivityReported,
+    ev.CheckpointDone,
+    ev.CheckpointFailed,
+    ev.SafePointReached,
+    ev.UtilizationReported,
+)
+
 
 def handle(facts: Facts, event: Event) -> list[Action]:
     """Write the event down, decide, and apply each decision.
 
-    Time that passes at a moment that is not due decides nothing: decisions depend on what happened and on the grid, not
-    on who looked at the clock in between. Nor does a measurement.
+    A report that changes neither who holds GPUs nor who asks for some decides nothing by itself, and nor does time that
+    passes at a moment that is not due: decisions depend on what happened to GPUs and queue and on the grid, not on who
+    said something in between.
 
     Raises:
         GpufairError: The event is refused; the facts are unchanged.
@@ -29,16 +43,12 @@ def handle(facts: Facts, event: Event) -> list[Action]:
         return []
     if isinstance(event, ExtensionRequested):
         judge_extension(facts, facts.record(event.workload), event.min_runtime, event.at)
-    due = not isinstance(event, TimePassed) or _is_due(facts, event)
+    decides = not isinstance(event, REPORTS) or _is_due(facts, event)
     facts.advance(event.at)
-    if not due:
-        return []
-    if isinstance(event, UtilizationReported):
-        record_event(event, facts)
-        return []
-    return Pass(facts, event.cause, partial(commit, facts=facts)).run(record_event(event, facts))
+    touched = record_event(event, facts)
+    return Pass(facts, event.cause, partial(commit, facts=facts)).run(touched) if decides else []
 
 
-def _is_due(facts: Facts, event: TimePassed) -> bool:
+def _is_due(facts: Facts, event: Event) -> bool:
     moment = next_wakeup(facts)
     return moment is not None and moment <= event.at

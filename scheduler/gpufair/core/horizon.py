@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpufair.core.record import Bound, NodeRecord
 from gpufair.core.units import Instant, WorkloadId
@@ -92,8 +92,7 @@ def room_for(node: NodeRecord, until: Instant, owner: WorkloadId | None = None) 
     return room
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(NamedTuple):
     """A node as one asker sees it: what is free there, and what he may outstay the horizons with."""
 
     free: int

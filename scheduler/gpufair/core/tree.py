@@ -81,6 +81,7 @@ class Tree:
             path for path in sorted(paths) if path and not self._nodes[path].children
         )
         self._leaves = frozenset(self.leaves)
+        self._diverge: dict[tuple[AllocationPath, AllocationPath], tuple[AllocationPath, AllocationPath] | None] = {}
         self._ratios = {path: node.entitlement.as_integer_ratio() for path, node in self._nodes.items()}
 
     @cached_property
@@ -151,10 +152,12 @@ class Tree:
 
     def diverge(self, one: AllocationPath, other: AllocationPath) -> tuple[AllocationPath, AllocationPath] | None:
         """The children of the lowest common ancestor of two leaves, on either side; None for the same leaf."""
-        for mine, theirs in zip(self._nodes[one].lineage, self._nodes[other].lineage, strict=False):
-            if mine != theirs:
-                return mine, theirs
-        return None
+        try:
+            return self._diverge[one, other]
+        except KeyError:
+            lines = zip(self._nodes[one].lineage, self._nodes[other].lineage, strict=False)
+            sides = self._diverge[one, other] = next((pair for pair in lines if pair[0] != pair[1]), None)
+            return sides
 
 
 def parent_of(path: AllocationPath) -> AllocationPath:

@@ -40,8 +40,11 @@ def next_wakeup(facts: Facts) -> Instant | None:
     for record in facts.leaving.values():
         # A stop has no further deadline, but once it is late nobody counts on its GPUs any more. Those with a
         # reservation need no grid, but they wait for victims to leave.
-        due = record.phase is Phase.CHECKPOINTING or waiting.length
-        if due and record.deadline is not None and record.deadline > facts.now:
+        if record.deadline is None:
+            continue
+        if record.phase is Phase.CHECKPOINTING:
+            moments.append(max(record.deadline, facts.now))  # at once, if its grace is nothing
+        elif waiting.length and record.deadline > facts.now:
             moments.append(record.deadline)
     return Instant(min(moments)) if moments else None
 
