@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import lru_cache
+from math import inf
 
 from gpufair.core.facts import Facts
 from gpufair.core.model import Hungry
@@ -45,12 +46,14 @@ class TakeLimit:
         self._leaving: dict[AllocationPath, int] | None = None
         self._over: dict[AllocationPath, int] | None = None
         self._limits: dict[AllocationPath, int] = {}
+        self._margins: dict[AllocationPath, float] = {}  # what a leaf that holds some may still take
         self._known: dict[AllocationPath, bool] = {}  # who hungers, as far as anybody has asked
         self._served: Counter[AllocationPath] | None = None  # how many of a leaf have GPUs kept for them
 
     def granted(self, leaf: AllocationPath) -> None:
         """A leaf has got GPUs, or some are kept for it."""
         self._kept = self._leaving = self._over = self._served = None
+        self._margins.clear()
         if self._known.get(leaf):
             del self._known[leaf]  # nobody begins to hunger by being fed
 
@@ -70,10 +73,11 @@ class TakeLimit:
 
     def is_beyond(self, leaf: AllocationPath, gpus: int) -> bool:
         """Whether a start of so many GPUs would take a leaf beyond its limit."""
-        if self.kappa is None:
-            return False
-        held = self._held(leaf)
-        return held > 0 and held + gpus > self._facts.policy.take_least and held + gpus > self.limit(leaf)
+        margin = self._margins.get(leaf)
+        if margin is None:
+            held = self._held(leaf) if self.kappa is not None else 0
+            margin = self._margins[leaf] = self.limit(leaf) - held if held else inf
+        return gpus > margin
 
     def holds_back(self, leaf: AllocationPath, gpus: int) -> bool:
         """Whether it may not now, because somebody else is hungry."""
