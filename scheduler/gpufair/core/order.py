@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heappush
@@ -52,15 +53,24 @@ class Walk:
         shares: The metrics, kept current by the pass.
         turn: Those who wait.
         hopeful: Whether the pass may still do something for a shape; once it may not, it never may again.
+        without: Leaves that have no part in it.
     """
 
-    def __init__(self, tree: Tree, shares: Shares, turn: Turn, hopeful: Callable[[Shape], bool]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        shares: Shares,
+        turn: Turn,
+        hopeful: Callable[[Shape], bool],
+        without: AbstractSet[AllocationPath] = frozenset(),
+    ) -> None:
         self._tree, self._shares, self._hopeful = tree, shares, hopeful
         self.groups: dict[AllocationPath, list[tuple[Shape, Group]]] = {}
         for shape, leaves in turn.items():
             if hopeful(shape):
                 for leaf, group in leaves.items():
-                    self.groups.setdefault(leaf, []).append((shape, group))
+                    if leaf not in without:
+                        self.groups.setdefault(leaf, []).append((shape, group))
         self._heaps: dict[AllocationPath, list[tuple[Rank, Head]]] = {}
         self._busy: dict[AllocationPath, int] = {}  # leaves in which somebody may be left, at and below each node
         for leaf in self.groups:

@@ -211,21 +211,8 @@ class Touchdown:
             if min((shape.gpus for shape in turn if _is_large(shape)), default=0) > self._left(pool):
                 full.add(pool)
                 continue
-            lacking = self._lacking(turn, pool)
-            if lacking:
-                landed = self._grant_in(lacking, self._pool(pool), full) or landed
+            landed = self._grant_in(turn, self._pool(pool), full) or landed
         return landed
-
-    def _lacking(self, turn: Turn, pool: PoolName) -> Turn:
-        """Those of a turn whose leaf has no landing."""
-        have = {leaf for where, leaf in self._facts.landed if where == pool}
-        found = Turn()
-        for shape, leaves in turn.items():
-            if _is_large(shape):
-                open_leaves = {leaf: group for leaf, group in leaves.items() if leaf not in have}
-                if open_leaves:
-                    found[shape] = open_leaves
-        return found
 
     def _left(self, pool: PoolName) -> float:
         """GPUs that further landings may hold. If there is none yet the first may hold any number."""
@@ -235,7 +222,8 @@ class Touchdown:
 
     def _grant_in(self, turn: Turn, here: Chances, full: set[PoolName]) -> bool:
         facts, landed = self._facts, False
-        walk = Walk(facts.ranking, here.shares, turn, _is_large)
+        have = {leaf for where, leaf in facts.landed if where == here.pool}
+        walk = Walk(facts.ranking, here.shares, turn, _is_large, have)
         nowhere: set[Shape] = set()
         while (leaf := walk.leaf()) is not None:
             step = walk.first(leaf)
