@@ -260,8 +260,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "one landing per leaf",
         "touchdown.py",
-        "{leaf: group for leaf, group in leaves.items() if leaf not in have}",
-        "dict(leaves)",
+        "turn, _is_large, have)",
+        "turn, _is_large)",
         "landing",
     ),
     Mutation(

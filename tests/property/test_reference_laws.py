@@ -86,6 +86,7 @@ def wide(seed: int, policy: Policy = SMALL, length: int = 70) -> Script:
 
 
 @example(3447449, SMALL)  # the most over-served leaf has nobody left to tell when the next victim's bands are drawn
+@example(1218, FULL)  # what was granted in a pass was counted twice above its leaf
 @given(st.integers(0, 10**9), st.sampled_from(POLICIES))
 def test_wide_worlds_are_decided_as_by_the_plain_pass(seed: int, policy: Policy) -> None:
     """Trees, gangs, types, pools and machines that break, with nearly everybody waiting."""

@@ -41,11 +41,10 @@ def shares_of(
         reserved[leaf] = reserved.get(leaf, 0) + record.commitment
         reserved_by[leaf, user] = reserved_by.get((leaf, user), 0) + record.commitment
 
-    def committed() -> dict[AllocationPath, int]:
-        promised = running.promised_to_each(now)
-        for leaf, more in reserved.items():
-            promised[leaf] = promised.get(leaf, 0) + more
-        return promised
+    # As it is now: what the pass grants from here on is counted by ``Shares.grant``, and must not be found here again.
+    committed = running.promised_to_each(now)
+    for leaf, more in reserved.items():
+        committed[leaf] = committed.get(leaf, 0) + more
 
     def had(leaf: AllocationPath, user: str) -> int:
         occupancy = ledger.occupancy_of(leaf, user, now, window)
@@ -58,7 +57,7 @@ def shares_of(
     return Shares(
         tree=tree,
         occupancy=ledger.occupancies(tree, now, window),
-        commitment=Sums(tree, committed, lambda leaf: running.promised_to(leaf, now) + reserved.get(leaf, 0)),
+        commitment=Sums(tree, lambda: committed, lambda leaf: committed.get(leaf, 0)),
         capacity=capacity,
         window=span,
         count_commitment=policy.commitment,
