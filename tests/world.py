@@ -45,6 +45,7 @@ SMALL = Policy(
     take_limit=None,
     backoff=Millis(0),
     landings=False,
+    consolidation=False,
 )
 
 # Every rule switched on, with numbers that matter in a cluster of a few GPUs.
@@ -63,7 +64,9 @@ FULL = replace(
 )
 # The same with landings.
 LANDINGS = replace(FULL, landings=True)
-POLICIES = (SMALL, FULL, LANDINGS)
+# With moves to join free GPUs, which the plain pass of ``tests/reference_pass.py`` knows nothing of.
+MOVING = replace(LANDINGS, consolidation=True, consolidate_batch=True, consolidation_rest=Millis(1_000))
+POLICIES = (SMALL, FULL, LANDINGS, MOVING)
 
 
 @dataclass(frozen=True)

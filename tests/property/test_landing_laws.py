@@ -15,10 +15,10 @@ from gpufair.core.model import Phase, Policy
 from gpufair.core.placement import holds
 from gpufair.core.units import Instant, WorkloadId
 from tests.strategies import MACHINES, OTHER, USERS, Command, Script, crowds, scripts, step
-from tests.world import DEFAULT, LANDINGS, Delays, World
+from tests.world import DEFAULT, LANDINGS, MOVING, Delays, World
 
 LONG = LANDINGS.max_min_runtime + 4 * max(LANDINGS.grace_session, LANDINGS.grace_batch)
-POLICIES = (LANDINGS, replace(LANDINGS, landing_share=1.0), replace(LANDINGS, commitment=False))
+POLICIES = (LANDINGS, replace(LANDINGS, landing_share=1.0), replace(LANDINGS, commitment=False), MOVING)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from gpufair.core.errors import GpufairError
 from gpufair.core.snapshot import recover, restore, snapshot
 from tests.strategies import CLUSTERS, MACHINES, OUTFITS, TREES, USERS, Command, Script, begin, step
-from tests.world import FULL, LANDINGS, SMALL, Delays, World
+from tests.world import FULL, LANDINGS, MOVING, SMALL, Delays, World
 
 NUMBERS = st.integers(0, 63)
 
@@ -27,7 +27,7 @@ class Cluster(RuleBasedStateMachine):
         tree=st.sampled_from(TREES),
         cluster=st.sampled_from(CLUSTERS),
         delays=st.sampled_from((Delays(), Delays(0, 0, 0), Delays(300, 200, 8_000), Delays(300, 200, -500))),
-        policy=st.sampled_from((SMALL, FULL, LANDINGS)),
+        policy=st.sampled_from((SMALL, FULL, LANDINGS, MOVING)),
         outfit=st.sampled_from(OUTFITS),
     )
     def begin(self, tree, cluster, delays, policy, outfit) -> None:

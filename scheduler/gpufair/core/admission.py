@@ -59,7 +59,7 @@ def check_policy(policy: Policy) -> None:
     if policy.half_life is not None and policy.half_life <= 0:
         raise InvalidSpec("half_life must be longer than 0; leave it out to count by the window")
     spans = ("max_min_runtime", "grace_session", "grace_batch", "newcomer", "debug_min_runtime")
-    for name in (*spans, "debug_gpus", "take_least", "backoff", "backoff_most"):
+    for name in (*spans, "debug_gpus", "take_least", "backoff", "backoff_most", "consolidation_rest"):
         if getattr(policy, name) < 0:
             raise InvalidSpec(f"{name} cannot be negative")
     if policy.take_limit is not None and not 1 <= policy.take_limit < inf:

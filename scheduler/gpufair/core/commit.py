@@ -6,10 +6,11 @@ from functools import singledispatch
 
 from gpufair.core import actions as act
 from gpufair.core.backoff import preempted
-from gpufair.core.facts import Facts
+from gpufair.core.facts import Facts, left_of
 from gpufair.core.model import Phase, PreemptReason
-from gpufair.core.record import Landing, Reservation
+from gpufair.core.record import Landing, Record, Reservation
 from gpufair.core.transitions import move
+from gpufair.core.units import Millis
 
 PREEMPTIONS = frozenset(
     {
@@ -112,10 +113,21 @@ def _begin_checkpoint(action: act.BeginCheckpoint, facts: Facts) -> None:
         facts.forced_moves += 1
     elif action.reason is PreemptReason.MOVED:
         facts.allowed_moves += 1
+    elif action.reason is PreemptReason.CONSOLIDATION:
+        facts.consolidation_moves += 1
+        _keep_protection(record, facts)
     move(facts, record, Phase.CHECKPOINTING)
     record.notice, record.notice_why, record.deadline = action.reason, action.why, action.deadline
     record.beneficiary = action.beneficiary
     record.reason = action.why
+
+
+def _keep_protection(record: Record, facts: Facts) -> None:
+    """Where it is moved to it has what is left of its protection, and it stays there for that long."""
+    held = record.held
+    if held is not None:
+        record.slice = Millis(left_of(facts, record))
+        record.settles_until = held.protected_until
 
 
 @commit.register

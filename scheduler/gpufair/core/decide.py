@@ -10,8 +10,9 @@ Its steps, in order:
 6. let the owners of landings start, or make room for them, on their own nodes (``gpufair.core.touchdown``);
 7. walk the allocated queue: start on free GPUs, else preempt;
 8. grant landings to those who are blocked; again from 6 if anybody landed at once, or left a landing unused;
-9. start unallocated work on what is left;
-10. move off cordoned nodes those whose owner allows it and for whom there is still room.
+9. move sessions that can be restored to join free GPUs for a blocked workload (``gpufair.core.consolidation``);
+10. start unallocated work on what is left;
+11. move off cordoned nodes those whose owner allows it and for whom there is still room.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gpufair.core.amount import asked, free
 from gpufair.core.backoff import rests
 from gpufair.core.chances import Chances
 from gpufair.core.coming import already_kept, is_complete
+from gpufair.core.consolidation import Consolidation
 from gpufair.core.facts import Facts
 from gpufair.core.horizon import guest_until
 from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
@@ -31,7 +33,7 @@ from gpufair.core.order import Walk
 from gpufair.core.placement import place, suits
 from gpufair.core.plan import validate
 from gpufair.core.preemption import Candidate
-from gpufair.core.queue import reserved
+from gpufair.core.queue import kept, reserved
 from gpufair.core.record import Record
 from gpufair.core.rights import room_for
 from gpufair.core.settle import overdue, settle
@@ -81,6 +83,7 @@ class Pass:
             if not (landings.grant() or again):
                 break
             self._pools.clear()
+        Consolidation(self.facts, self.cause, self, self._pool).run()
         self._start_unallocated()
         self._move()
         return self.actions
@@ -109,7 +112,7 @@ class Pass:
             self.notify(record, PreemptReason.IDLE, None, f"it has run no cell for {idle}: its GPUs are given back")
 
     def _give_up_reservations(self) -> None:
-        for record in reserved(self.facts):
+        for record in kept(self.facts):
             if self._void(record):
                 self.do(Unreserve(self.cause, record.id))
 
@@ -128,7 +131,9 @@ class Pass:
         if reservation.ends is not None and self.facts.protected_until(record) > reservation.ends:
             return True
         # A victim that does not even stop in time must not block the beneficiary: it may choose others.
-        victims = (self.facts.records[victim] for victim in reservation.pending)
+        victims = [self.facts.records[victim] for victim in reservation.pending]
+        if record.phase is not Phase.QUEUED:
+            victims.append(record)  # it moves, and waits for nobody but itself
         return any(
             victim.phase is Phase.STOPPING and victim.deadline is not None and victim.deadline <= self.facts.now
             for victim in victims
@@ -177,7 +182,8 @@ class Pass:
             mine = already_kept(self.facts, record)
             if is_complete(record, mine):
                 went = words.names(self.facts.records[victim].label for victim in reservation.victims)
-                why = f"the GPUs kept for it on {words.places(reservation.leases)} are free ({went} left)"
+                why = f"the GPUs kept for it on {words.places(reservation.leases)} are free"
+                why += f" ({went} left)" if went else f"; {record.notice_why}"
                 self.start(record, reservation.pool, reservation.leases, why)
                 continue
             # Its victims still leave, but enough has become free elsewhere.

@@ -65,6 +65,7 @@ class Facts:
         self.idling = IdleClock()
         self.idle_releases = 0  # not a preemption: they may come during protection
         self.forced_moves = self.allowed_moves = 0  # of protected workloads, off nodes that were drained
+        self.consolidation_moves = 0  # to join free GPUs for somebody else
 
     # -- time and workloads ---------------------------------------------------------------------------------------
 
@@ -459,6 +460,7 @@ class Facts:
         twin.reservations, twin.protected_preemptions = self.reservations, self.protected_preemptions
         twin.idle_releases = self.idle_releases
         twin.forced_moves, twin.allowed_moves = self.forced_moves, self.allowed_moves
+        twin.consolidation_moves = self.consolidation_moves
         twin.demand = self.demand.copy()
         twin.landings = self.landings
         twin.maintenance = dict(self.maintenance)
@@ -499,3 +501,8 @@ class Facts:
         for name, node in self.nodes.items():
             self.by_pool.setdefault(node.node.pool, []).append(node)
             self.touch(name)
+
+
+def left_of(facts: Facts, record: Record) -> int:
+    """What is left of the protection of one who runs, and is asked for again if he is moved; at least a millisecond."""
+    return max(1, record.held.protected_until - facts.now) if record.held is not None else record.min_runtime

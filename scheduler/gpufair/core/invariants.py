@@ -9,7 +9,7 @@ from gpufair.core.backoff import rests
 from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.horizon import FOREVER, bounds_of
-from gpufair.core.model import HOLDING, Phase, Shape
+from gpufair.core.model import HOLDING, Phase, PreemptReason, Shape
 from gpufair.core.placement import place
 from gpufair.core.possible import could_hold_now
 from gpufair.core.queue import queue
@@ -106,7 +106,8 @@ def _reservations(facts: Facts) -> Iterator[str]:
             yield f"{record.id}: its reservation is listed wrongly"
         if reservation is None:
             continue
-        if record.phase is not Phase.QUEUED:
+        moves = record.phase in LEAVING and record.notice is PreemptReason.CONSOLIDATION
+        if record.phase is not Phase.QUEUED and not moves:
             yield f"{record.id}: {record.phase} with a reservation"
         for lease in reservation.leases:
             if facts.nodes[lease.node].claims.get(record.id) != lease.gpus:
@@ -224,7 +225,7 @@ def _indexes(facts: Facts) -> Iterator[str]:
             afresh.enter(record, facts.now)
         listed = facts.running.get(pool) or Running()
         same = afresh.unallocated == listed.unallocated and afresh.exposed == listed.exposed
-        same = same and afresh.gpus == listed.gpus
+        same = same and afresh.gpus == listed.gpus and afresh.restorable == listed.restorable
         promised = [one.promised_to(leaf, facts.now) for leaf in facts.tree.leaves for one in (afresh, listed)]
         if not same or promised[::2] != promised[1::2] or afresh.next_end() != listed.next_end():
             yield f"pool {pool}: those who run are listed wrongly"

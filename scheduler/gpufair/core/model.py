@@ -175,7 +175,7 @@ class WorkloadSpec:
     grace: Millis | None = None  # None = the policy's grace for this kind
     idle_release: Millis | None = None  # a session that runs no cell for so long gives its GPUs back; None = never
     expected: Millis | None = None  # how long it needs its GPUs in all; None = unknown
-    movable: bool = False  # its owner allows it to be moved off a node that is to be emptied, though it is protected
+    movable: bool = False  # its owner allows it to be moved to another node, though it is protected
     # How to run it: opaque to the core, read by the node. JSON-able; holds no secret.
     launch: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -218,6 +218,9 @@ class Policy:
     blocks: tuple[str, ...] = ("nvlink", "rack")  # labels of which a gang's nodes should have one value, the best first
     landings: bool = True  # blocked gangs own a time and a place
     landing_share: float = 0.5  # of a pool's GPUs, that all landings together may hold
+    consolidation: bool = True  # move sessions that can be restored to join free GPUs for a blocked workload
+    consolidate_batch: bool = False  # batch runs as well
+    consolidation_rest: Millis = HOUR  # nobody is moved sooner after his last start
     commitment: bool = True  # count K in the metric
     # The debug right: for workloads of at most so much protection and so many GPUs (0: off); the GPUs that run under it
     # stay within min(most * C, max(debug_gpus, share * C)) of a pool, those of a leaf within debug_gpus.
@@ -246,7 +249,14 @@ class Policy:
     @classmethod
     def plain(cls) -> Policy:
         """Fair share and nothing else, for comparisons: no commitment, the classic metric, and no right beside rank."""
-        return cls(commitment=False, banking=1.0, debug_min_runtime=Millis(0), take_limit=None, landings=False)
+        return cls(
+            commitment=False,
+            banking=1.0,
+            debug_min_runtime=Millis(0),
+            take_limit=None,
+            landings=False,
+            consolidation=False,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +282,7 @@ class PreemptReason(StrEnum):
     DRAIN = "drain"
     FORCED = "forced"  # off a node whose drain has reached its deadline, by order of an operator, though protected
     MOVED = "moved"  # off a node that is to be emptied, as its owner allows, though protected
+    CONSOLIDATION = "consolidation"  # to another node of its pool, to join free GPUs for somebody else
     SHUTDOWN = "shutdown"  # the embedded service parks everything before it ends
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from heapq import merge
 
 from gpufair.core.facts import Facts
+from gpufair.core.model import Phase
 from gpufair.core.record import Record
 from gpufair.core.share import Shares
 from gpufair.core.tree import ROOT, Tree
@@ -32,7 +33,7 @@ def position(facts: Facts, record: Record, shares: SharesOf | None = None) -> in
         return next(place for place, one in enumerate(facts.waiting.plain, 1) if one.workload == record.id)
     if record.reservation is not None:
         return before + 1 + [one.id for one in reserved(facts)].index(record.id)
-    before += len(facts.reserved)
+    before += len(reserved(facts))
     side, pool, leaf = facts.waiting.side(record.spec), record.spec.pools[0], record.spec.allocation
     for part in _parts(facts, shares):
         if part.side is side and part.pool == pool and leaf in part.leaves:
@@ -50,7 +51,12 @@ def leaves_in_order(facts: Facts, shares: SharesOf | None = None) -> Iterator[tu
 
 
 def reserved(facts: Facts) -> list[Record]:
-    """Those for whom GPUs are kept, in the order in which they were."""
+    """Those who wait and for whom GPUs are kept, in the order in which they were."""
+    return [record for record in kept(facts) if record.phase is Phase.QUEUED]
+
+
+def kept(facts: Facts) -> list[Record]:
+    """The same, and those who are moving to GPUs that are kept for them."""
     return sorted(facts.reserved.values(), key=lambda one: one.reservation.order if one.reservation is not None else 0)
 
 
@@ -68,7 +74,7 @@ class _Part:
         """How many it is, those with a reservation aside."""
         kept = sum(
             1
-            for one in self._facts.reserved.values()
+            for one in reserved(self._facts)
             if self._facts.waiting.side(one.spec) is self.side
             and one.spec.pools[0] == self.pool
             and one.spec.allocation in self.leaves

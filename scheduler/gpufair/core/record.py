@@ -99,6 +99,7 @@ class Record:
     restored_in: Millis | None = None  # how long its last restore took
     extension: Millis | None = None  # asked for, and granted, but not applied yet
     slice: Millis | None = None  # the next start asks for no more protection than this
+    settles_until: Instant | None = None  # the end of the protection in which it was moved: until then not again
     cancelled: bool = False
     parking: PreemptReason | None = None  # its owner wants it parked, once it has released its GPUs
     touched: bool = False  # its owner wants a parked session back

@@ -7,7 +7,7 @@ from functools import singledispatch
 from gpufair.core import events as ev
 from gpufair.core.facts import STAYING, Facts
 from gpufair.core.maintenance import cancel_maintenance, plan_maintenance
-from gpufair.core.model import HOLDING, Drain, Phase
+from gpufair.core.model import HOLDING, Drain, Phase, PreemptReason
 from gpufair.core.record import Record
 from gpufair.core.transitions import move
 from gpufair.core.tree import Tree
@@ -131,8 +131,8 @@ def _resume_requested(event: ev.ResumeRequested, facts: Facts) -> Touched:
         record.resume_from_checkpoint = record.resume_from_checkpoint and event.from_checkpoint
         if record.phase is Phase.QUEUED and event.slice is not None:
             facts.ask_for_a_slice(record, event.slice)
-        elif record.phase in HOLDING:
-            record.slice = event.slice
+        elif record.phase in HOLDING and record.notice is not PreemptReason.CONSOLIDATION:
+            record.slice = event.slice  # who is moved has what was left of his protection
     return (event.workload,)
 
 

@@ -45,6 +45,7 @@ class Running:
         "exposed",
         "gpus",
         "promised",
+        "restorable",
         "unallocated",
     )
 
@@ -53,6 +54,7 @@ class Running:
         self.exposed: dict[AllocationPath, dict[WorkloadId, Record]] = {}  # unprotected allocated work, by leaf
         self.promised: dict[AllocationPath, dict[str, Promised]] = {}  # by leaf and researcher
         self.gpus: dict[AllocationPath, int] = {}  # of allocated work, by leaf
+        self.restorable: dict[WorkloadId, Record] = {}  # allocated work on one node that could go on elsewhere
         self._leaves: dict[AllocationPath, Promised] = {}
         self._protected: dict[WorkloadId, int] = {}
         self._weights: dict[WorkloadId, int] = {}  # of the protected: as what their GPUs were promised
@@ -71,6 +73,8 @@ class Running:
             return
         leaf = record.spec.allocation
         self.gpus[leaf] = self.gpus.get(leaf, 0) + record.gpus
+        if _is_restorable(record):
+            self.restorable[record.id] = record
         if held.protected_until > now:
             self._protected[record.id] = held.protected_until
             heappush(self._ends, (held.protected_until, record.id))
@@ -106,6 +110,7 @@ class Running:
 
     def _count_out(self, record: Record) -> None:
         leaf = record.spec.allocation
+        self.restorable.pop(record.id, None)
         self.gpus[leaf] -= record.gpus
         if not self.gpus[leaf]:
             del self.gpus[leaf]
@@ -168,3 +173,8 @@ def sum_up(*groups: Mapping[WorkloadId, Record]) -> Freed:
             for lease in record.held.leases if record.held is not None else ():
                 gpus[lease.node] = gpus.get(lease.node, 0) + lease.gpus
     return Freed(gpus, groups)
+
+
+def _is_restorable(record: Record) -> bool:
+    shape = record.spec.shape
+    return record.spec.resumable and shape.nodes == 1 and not shape.counted

@@ -15,7 +15,7 @@ from gpufair.core.units import CauseId
 # A node that fails to start something is often broken; three more tries find another node or show that it is the spec.
 MAX_START_FAILURES: Final = 3
 
-MOVES: Final = frozenset({PreemptReason.FORCED, PreemptReason.MOVED})
+MOVES: Final = frozenset({PreemptReason.FORCED, PreemptReason.MOVED, PreemptReason.CONSOLIDATION})
 
 
 def settle(facts: Facts, record: Record, cause: CauseId) -> Action | None:
@@ -90,6 +90,8 @@ def _after_release(facts: Facts, record: Record, cause: CauseId) -> Action:
 
 
 def _went(facts: Facts, record: Record) -> str:
+    if record.notice is PreemptReason.CONSOLIDATION and record.beneficiary is not None:
+        return f"moved to make room for {facts.label(record.beneficiary)}"
     if record.beneficiary is not None:
         return f"preempted for {facts.label(record.beneficiary)}"
     if record.notice is PreemptReason.IDLE:

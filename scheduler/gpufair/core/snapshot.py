@@ -64,6 +64,7 @@ def snapshot(state: State) -> Plain:
         "protected_preemptions": facts.protected_preemptions,
         "idle_releases": facts.idle_releases,
         "moves": {"forced": facts.forced_moves, "allowed": facts.allowed_moves},
+        "consolidation_moves": facts.consolidation_moves,
     }
 
 
@@ -124,6 +125,7 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
     facts.idle_releases = int(plain.get("idle_releases", 0))
     moves = plain.get("moves", {"forced": 0, "allowed": 0})
     facts.forced_moves, facts.allowed_moves = int(moves["forced"]), int(moves["allowed"])
+    facts.consolidation_moves = int(plain.get("consolidation_moves", 0))
     open_researchers(facts, {PoolName(pool) for pool, each in plain["ledgers"].items() if "researchers" not in each})
     if "wishes" not in plain:
         open_demand(facts)

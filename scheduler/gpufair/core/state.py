@@ -132,6 +132,11 @@ class State:
         """Protected workloads that were moved as their owner allows."""
         return self._facts.allowed_moves
 
+    @property
+    def consolidation_moves(self) -> int:
+        """Workloads that were moved to join free GPUs for somebody else."""
+        return self._facts.consolidation_moves
+
     def workload(self, workload: WorkloadId) -> Workload:
         """One workload.
 

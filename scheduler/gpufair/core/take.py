@@ -17,6 +17,7 @@ from math import inf
 
 from gpufair.core.facts import Facts
 from gpufair.core.model import Hungry
+from gpufair.core.queue import reserved
 from gpufair.core.record import Record
 from gpufair.core.running import Running
 from gpufair.core.share import Shares
@@ -136,7 +137,7 @@ class TakeLimit:
         """Whether it has queued work that accepts this pool and for which no GPUs are kept."""
         line = self._facts.waiting.allocated.lines.get(leaf, {})
         if self._served is None:
-            self._served = Counter(one.spec.allocation for one in self._facts.reserved.values() if self._accepts(one))
+            self._served = Counter(one.spec.allocation for one in reserved(self._facts) if self._accepts(one))
         kept = self._served[leaf]
         if not kept:
             return any(self._pool in key.pools for key in line)
@@ -150,7 +151,10 @@ class TakeLimit:
         """GPUs that a leaf holds, is about to give back, or is about to get."""
         if self._leaving is None:
             self._leaving = _by_leaf(
-                one for one in self._facts.leaving.values() if one.held is not None and one.held.pool == self._pool
+                one
+                for one in self._facts.leaving.values()
+                # Who moves within the pool is counted where he goes.
+                if one.held is not None and one.held.pool == self._pool and one.reservation is None
             )
         return self._staying(leaf) + self._leaving.get(leaf, 0)
 

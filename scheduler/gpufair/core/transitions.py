@@ -68,11 +68,13 @@ def _released_to_queued(facts: Facts, record: Record) -> None:
 def _released_to_parked(facts: Facts, record: Record) -> None:
     _require_released(record)
     _rest(facts, record)
+    facts.unreserve(record)
 
 
 def _released_to_ended(facts: Facts, record: Record) -> None:
     _require_released(record)
     _rest(facts, record)
+    facts.unreserve(record)
     record.ended_at = facts.now
 
 

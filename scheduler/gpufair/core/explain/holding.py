@@ -78,6 +78,8 @@ def leaving(reading: Reading, record: Record) -> Explanation:
         begin = f"It was told to leave{whom} and saves its state; it must have left by {deadline}"
     else:
         begin = f"It was told to stop{whom}; its GPUs are held until its processes are really gone"
+    if record.reservation is not None:
+        begin += f". It goes on on {words.places(record.reservation.leases)}, where GPUs are kept for it"
     return Explanation(
         workload=record.id,
         phase=record.phase,

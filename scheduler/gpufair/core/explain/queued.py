@@ -28,7 +28,8 @@ def queued(reading: Reading, record: Record) -> Explanation:
     if record.reservation is not None:
         victims = words.names(facts.label(victim) for victim in record.reservation.pending)
         where = words.places(record.reservation.leases)
-        sentence = f"GPUs on {where} are kept for it; it starts there when {victims} has left. {first(record.reason)}"
+        when = f"it starts there when {victims} has left" if victims else "it starts there at once"
+        sentence = f"GPUs on {where} are kept for it; {when}. {first(record.reason)}"
     elif record.landing is not None:
         landing = record.landing
         sentence = f"It owns a landing on {words.places(landing.leases)} at {words.moment(landing.at)}: {landing.why}."
