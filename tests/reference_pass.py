@@ -964,7 +964,7 @@ def next_wakeup(facts: Facts) -> Instant | None:
         due = record.phase is Phase.CHECKPOINTING or (record.phase is Phase.STOPPING and somebody_waits)
         if due and record.deadline is not None:
             if record.phase is Phase.CHECKPOINTING and record.deadline <= facts.now:
-                moments.append(facts.now)  # a grace of nothing is over at once
+                moments.append(facts.now + 1)  # a grace of nothing is over at the next instant
             elif record.deadline > facts.now:
                 moments.append(record.deadline)
     policy = facts.policy

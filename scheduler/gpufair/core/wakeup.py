@@ -43,7 +43,7 @@ def next_wakeup(facts: Facts) -> Instant | None:
         if record.deadline is None:
             continue
         if record.phase is Phase.CHECKPOINTING:
-            moments.append(max(record.deadline, facts.now))  # at once, if its grace is nothing
+            moments.append(max(record.deadline, facts.now + 1))  # at the next instant, if its grace is nothing
         elif waiting.length and record.deadline > facts.now:
             moments.append(record.deadline)
     return Instant(min(moments)) if moments else None
