@@ -234,7 +234,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "decide.py",
         "                if rooms is None or not rooms.fits(shape, mine, until):",
         "                if rooms is None or True:",
-        "p13",
+        "p13 or scenario",
     ),
     Mutation(
         "P14 at the time of a landing everybody who is ready leaves, whatever the ranks",
@@ -488,12 +488,16 @@ def killed_by(mutation: Mutation) -> list[str]:
     return []
 
 
+def _means(word: str, number: int, mutation: Mutation) -> bool:
+    return word == str(number) if word.isdecimal() else word.lower() in mutation.rule.lower()
+
+
 def main(words: list[str]) -> int:
     """Try them all, or those that the words choose."""
     chosen = [
         (number, one)
         for number, one in enumerate(MUTATIONS, 1)
-        if not words or any(word == str(number) or word.lower() in one.rule.lower() for word in words)
+        if not words or any(_means(word, number, one) for word in words)
     ]
     survived = 0
     for number, mutation in chosen:
