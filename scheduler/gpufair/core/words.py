@@ -40,8 +40,9 @@ def gpus(count: int) -> str:
 
 
 def gpu_time(millis: float) -> str:
-    """An amount of GPU time, like 1.25 GPU h."""
-    return f"{millis / 3_600_000:.3g} GPU h"
+    """An amount of GPU time, like 1.25 GPU h or 1,344 GPU h."""
+    hours = millis / 3_600_000
+    return f"{hours:,.0f} GPU h" if abs(hours) >= 999.5 else f"{hours:.3g} GPU h"
 
 
 def ordinal(place: int) -> str:
