@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gpufair.core import words
 from gpufair.core.actions import Reserve
+from gpufair.core.amount import Freed
 from gpufair.core.chances import Chances
 from gpufair.core.coming import coming
 from gpufair.core.estimate import Forecasts
@@ -63,6 +64,9 @@ class Consolidation:
 
     def __init__(self, facts: Facts, cause: CauseId, deeds: Deeds, pool: Callable[[PoolName], Chances]) -> None:
         self._facts, self._cause, self._deeds, self._pool = facts, cause, deeds, pool
+        # Known until something is moved.
+        self._coming: dict[PoolName, Freed] = {}
+        self._fits: dict[tuple[PoolName, Shape, Instant], bool] = {}
 
     def run(self) -> None:
         """For the first of each pool who is blocked by scattered GPUs alone."""
@@ -89,6 +93,8 @@ class Consolidation:
             if record is not None:
                 looked.add(pool)
                 self._move_for(record, self._pool(pool), found)
+                self._coming.clear()
+                self._fits.clear()
 
     def _in_flight(self, pool: PoolName) -> bool:
         """Whether somebody of a pool is on the move already: two must not count on the same room."""
@@ -111,34 +117,45 @@ class Consolidation:
     def _first(self, choice: int, pool: PoolName, shapes: set[Shape]) -> Record | None:
         """The first in the order of the queue for whom nothing else can be done now."""
         facts, here = self._facts, self._pool(pool)
-        walk = Walk(facts.ranking, here.shares, facts.waiting.allocated.turns.get((choice, pool), {}), shapes.__contains__)
+        walk = Walk(
+            facts.ranking, here.shares, facts.waiting.allocated.turns.get((choice, pool), {}), shapes.__contains__
+        )
         while (leaf := walk.leaf()) is not None:
             step = walk.first(leaf)
             if step is None:
                 continue
             head, workload = step
             record = facts.records[workload]
-            if here.take.holds_back(leaf, record.gpus) or not facts.tree[leaf].entitlement:
+            if record.reservation is not None or record.lands(facts.now):
+                head.skip(record.spec.user)
+            elif here.take.holds_back(leaf, record.gpus) or not facts.tree[leaf].entitlement:
                 walk.drop(leaf)
             elif self._is_blocked(record):
                 return record
             else:
-                head.skip(record.spec.user)
+                walk.drop(leaf)  # what can be done for one of a class can be done for the others
         return None
 
     def _is_blocked(self, record: Record) -> bool:
-        if record.reservation is not None or record.lands(self._facts.now):
-            return False
-        shape = record.spec.shape
         for pool in record.spec.pools:
             here = self._pool(pool)
-            until = here.until(record.min_runtime)
-            # All that is coming, also what the walk has set aside for somebody: it may be for this one.
-            if here.rooms.fits(shape, until=until) or here.rooms.fits(shape, coming(self._facts, pool), until):
+            if self._will_fit(record.spec.shape, here, here.until(record.min_runtime)):
                 return False
             if right_for(self._facts, here, record) is not None:
                 return False
         return True
+
+    def _will_fit(self, shape: Shape, here: Chances, until: Instant) -> bool:
+        """Whether there is room for a shape, or will be once all have left who are leaving. All that is coming counts,
+        also what the walk has set aside for somebody: it may be for this one."""
+        known = self._fits.get((here.pool, shape, until))
+        if known is None:
+            if here.pool not in self._coming:
+                self._coming[here.pool] = coming(self._facts, here.pool)
+            rooms = here.rooms
+            known = rooms.fits(shape, until=until) or rooms.fits(shape, self._coming[here.pool], until)
+            self._fits[here.pool, shape, until] = known
+        return known
 
     # -- the plan -------------------------------------------------------------------------------------------------
 
@@ -176,7 +193,9 @@ class Consolidation:
             moves.append(Move(one, move, self._ends(one.record, here) if bounded else None))
         return Moves(plan.leases[0], tuple(moves), GpuMillis(sum(one.cost.loss for one in plan.victims)))
 
-    def _place(self, record: Record, here: Chances, nodes: list[NodeRecord], taken: dict[NodeName, int]) -> Lease | None:
+    def _place(
+        self, record: Record, here: Chances, nodes: list[NodeRecord], taken: dict[NodeName, int]
+    ) -> Lease | None:
         """The tightest other node that has room for one who moves, with so much taken by others who move."""
         until, gpus = self._ends(record, here), record.gpus
         best: tuple[bool, int, NodeName] | None = None
