@@ -154,9 +154,10 @@ class Chances:
 
     def ends(self, record: Record) -> Instant:
         """When its protection will have ended if it starts once its victims have left, each with a second grace."""
-        return self._ends(record.min_runtime)
+        return self.ends_after(record.min_runtime)
 
-    def _ends(self, span: int) -> Instant:
+    def ends_after(self, span: int) -> Instant:
+        """The same of a workload that would be protected for ``span``."""
         return self._later(self.until(span))
 
     def _later(self, until: Instant) -> Instant:
@@ -229,7 +230,7 @@ class Chances:
         excess, outranked = self.take.excess(leaf, shape.gpus), self._outranked(leaf, promise)
         if not own and not excess and not outranked:
             return False
-        until = self._ends(span)
+        until = self.ends_after(span)
         key = outranked, (leaf, priority) if own else None, tuple(excess.items())
         known = self._fits_freed.get((key, shape, until))
         if known is None:
@@ -240,7 +241,7 @@ class Chances:
         span, priority = group.claim
         own = leaf in self.running.exposed and priority > self._lowest(leaf)
         freed = self._freed_by(((), (leaf, priority), ())) if own else None
-        return own and self.rooms.fits(shape, freed, self._ends(span))
+        return own and self.rooms.fits(shape, freed, self.ends_after(span))
 
     def _freed_by(self, key: _Movers) -> Freed:
         """What would be free without unallocated work, some leaves, lower priorities of the own leaf, and what others have
@@ -298,7 +299,7 @@ class Chances:
     def _debugs(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         """Whether the shortest of a group could start under the debug right."""
         gpus = shape.gpus
-        until = self._ends(group.claim[0])
+        until = self.ends_after(group.claim[0])
         allowed = is_debug(self._facts.policy, group.claim[0], gpus) and self.debug.allows(leaf, gpus)
         return allowed and self.fits_debug(shape, until)
 

@@ -19,7 +19,7 @@ from gpufair.core.chances import Chances
 from gpufair.core.coming import coming
 from gpufair.core.estimate import Forecasts
 from gpufair.core.facts import Facts, left_of
-from gpufair.core.horizon import FOREVER, room_for
+from gpufair.core.horizon import room_for
 from gpufair.core.model import Kind, Lease, Phase, PreemptReason, Shape
 from gpufair.core.order import Walk
 from gpufair.core.placement import admits
@@ -190,14 +190,14 @@ class Consolidation:
                 return None
             taken[move.node] = taken.get(move.node, 0) + move.gpus
             bounded = bool(self._facts.nodes[move.node].bounds)
-            moves.append(Move(one, move, self._ends(one.record, here) if bounded else None))
+            moves.append(Move(one, move, here.ends_after(left_of(self._facts, one.record)) if bounded else None))
         return Moves(plan.leases[0], tuple(moves), GpuMillis(sum(one.cost.loss for one in plan.victims)))
 
     def _place(
         self, record: Record, here: Chances, nodes: list[NodeRecord], taken: dict[NodeName, int]
     ) -> Lease | None:
         """The tightest other node that has room for one who moves, with so much taken by others who move."""
-        until, gpus = self._ends(record, here), record.gpus
+        until, gpus = here.ends_after(left_of(self._facts, record)), record.gpus
         best: tuple[bool, int, NodeName] | None = None
         for node in nodes:
             name = node.node.name
@@ -205,13 +205,6 @@ class Consolidation:
             if room >= gpus and admits(node, record.spec.shape):
                 best = min(best or (True, room + 1, name), (bool(node.bounds), room, name))
         return Lease(best[2], gpus) if best is not None else None
-
-    def _ends(self, record: Record, here: Chances) -> Instant:
-        """When its protection will have ended in its new place."""
-        policy = self._facts.policy
-        if not here.rooms.bounded:
-            return FOREVER
-        return Instant(here.until(left_of(self._facts, record)) + 2 * max(policy.grace_session, policy.grace_batch))
 
     def _wait(self, record: Record, pool: PoolName) -> int:
         """How long it would have to wait else, in milliseconds."""
