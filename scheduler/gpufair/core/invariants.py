@@ -226,8 +226,8 @@ def _indexes(facts: Facts) -> Iterator[str]:
         listed = facts.running.get(pool) or Running()
         same = afresh.unallocated == listed.unallocated and afresh.exposed == listed.exposed
         same = same and afresh.gpus == listed.gpus and afresh.restorable == listed.restorable
-        promised = [one.promised_to(leaf, facts.now) for leaf in facts.tree.leaves for one in (afresh, listed)]
-        if not same or promised[::2] != promised[1::2] or afresh.next_end() != listed.next_end():
+        promised = [{leaf: k for leaf, k in one.promised_to_each(facts.now).items() if k} for one in (afresh, listed)]
+        if not same or promised[0] != promised[1] or afresh.next_end() != listed.next_end():
             yield f"pool {pool}: those who run are listed wrongly"
         rooms = facts.rooms.get(pool) or Rooms()
         nodes = facts.by_pool.get(pool, [])

@@ -122,13 +122,8 @@ class Running:
             heappop(ends)
         return Instant(ends[0][0]) if ends else None
 
-    def promised_to(self, leaf: AllocationPath, now: Instant) -> int:
-        """K of a leaf, reservations aside."""
-        promised = self._leaves.get(leaf)
-        return promised.left(now) if promised is not None else 0
-
     def promised_to_each(self, now: Instant) -> dict[AllocationPath, int]:
-        """The same of every leaf that was ever promised some."""
+        """K of every leaf that was ever promised some, reservations aside."""
         return {leaf: promised.left(now) for leaf, promised in self._leaves.items()}
 
     def freed(self) -> Freed:
