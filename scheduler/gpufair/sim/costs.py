@@ -37,4 +37,5 @@ class Costs:
         return Millis(round(self.restore_per_gib * gib))
 
 
+USUAL = Costs()
 FREE = Costs(Millis(0), Millis(0), Millis(0), Millis(0), Millis(0), Millis(0))

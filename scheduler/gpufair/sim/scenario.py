@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpufair.core.events import Event
 from gpufair.core.model import Allocation, Node
 from gpufair.core.units import Instant, Millis
-from gpufair.sim.costs import Costs
+from gpufair.sim.costs import USUAL, Costs
 from gpufair.sim.job import Job
 
 
@@ -44,7 +44,7 @@ class Scenario:
     start: Instant = Instant(0)
     warm_up: Millis = Millis(0)
     incidents: tuple[Event, ...] = ()
-    costs: Costs = Costs()
+    costs: Costs = USUAL
     outstanding: int | None = None
     think: Millis = Millis(0)
     seed: int = 0
