@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import inf
 
-from gpufair.core.amount import Freed
+from gpufair.core.amount import Amount, Freed
 from gpufair.core.coming import coming
 from gpufair.core.debug import DebugBudget, is_debug, largest_victim
 from gpufair.core.facts import Facts
@@ -28,7 +28,7 @@ from gpufair.core.running import Running, sum_up
 from gpufair.core.share import Shares
 from gpufair.core.take import TakeLimit
 from gpufair.core.tree import ROOT
-from gpufair.core.units import AllocationPath, Instant, PoolName
+from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName
 from gpufair.core.waiting import Group, Turn
 
 # Outranked leaves; the own leaf and priority where its own lower priorities count; what others have beyond limits.
@@ -58,6 +58,9 @@ class Chances:
         self._outranked_by: dict[tuple[AllocationPath, int], tuple[AllocationPath, ...]] = {}
         self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[tuple[Shape, Instant], bool] = {}
+        # By shape and end of protection, since the rooms were changed so often.
+        self._fits_coming: dict[tuple[Shape, Instant], bool] = {}
+        self._rooms_then = self.rooms.changes
         self._bars: dict[AllocationPath, tuple[AllocationPath, float, float]] = {}  # by parent
         self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
 
@@ -136,7 +139,19 @@ class Chances:
         would end then, or for the shortest that asks for it."""
         if not self.coming:
             return False
-        return self.rooms.fits(shape, self.coming, self.earliest(shape) if until is None else until)
+        if self._rooms_then != self.rooms.changes:
+            self._fits_coming.clear()
+            self._rooms_then = self.rooms.changes
+        asked = shape, self.earliest(shape) if until is None else until
+        known = self._fits_coming.get(asked)
+        if known is None:
+            known = self._fits_coming[asked] = self.rooms.fits(shape, self.coming, asked[1])
+        return known
+
+    def count_on(self, name: NodeName, part: Amount) -> None:
+        """Somebody waits for this part of what is coming: it is nobody else's any more."""
+        self.coming.take(name, part)
+        self._fits_coming.clear()
 
     def earliest(self, shape: Shape) -> Instant:
         """When the protection of the shortest allocated workload would end that asks for a shape here."""

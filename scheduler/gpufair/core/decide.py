@@ -318,7 +318,7 @@ class Pass:
         assert leases is not None
         each = asked(shape)
         for lease in leases:
-            here.coming.take(lease.node, each.beyond(free(self.facts.nodes[lease.node])))
+            here.count_on(lease.node, each.beyond(free(self.facts.nodes[lease.node])))
         return True
 
     def _preempt(self, record: Record, here: Chances, spare: bool = True) -> bool:

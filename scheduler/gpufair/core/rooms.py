@@ -24,9 +24,10 @@ _ANY: Final = ""
 class Rooms:
     """The nodes of a pool, those with room by GPU type and room. ``Facts.touch`` keeps it."""
 
-    __slots__ = ("_bounded", "_by_type", "_listed", "_nodes", "_open")
+    __slots__ = ("_bounded", "_by_type", "_listed", "_nodes", "_open", "changes")
 
     def __init__(self) -> None:
+        self.changes = 0  # how often something may have changed: an answer holds for as long as this does
         self._nodes: dict[NodeName, NodeRecord] = {}
         self._by_type: dict[str, dict[int, list[NodeName]]] = {}
         self._listed: dict[NodeName, tuple[str, int]] = {}
@@ -41,6 +42,7 @@ class Rooms:
     def put(self, node: NodeRecord) -> None:
         """A node is in this pool; its type, room or horizons may have changed."""
         name = node.node.name
+        self.changes += 1
         self._nodes[name] = node
         if node.bounds:
             self._bounded.add(name)
@@ -64,6 +66,7 @@ class Rooms:
 
     def drop(self, name: NodeName) -> None:
         """A node is in this pool no longer."""
+        self.changes += 1
         del self._nodes[name]
         self._bounded.discard(name)
         self._open.pop(name, None)
