@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gpufair.cli import budgets, figures, foresight, maintenance, nodes, run, sessions, watch
+from gpufair.cli import budgets, figures, foresight, maintenance, nodes, replaying, run, sessions, watch
 from gpufair.cli.exits import EPILOG, Root
 
 app = typer.Typer(
@@ -37,7 +37,7 @@ def root(
     """Fair sharing of GPUs between notebook sessions and batch work."""
 
 
-_LOOK, _CHANGE, _RUN = "Look", "Change", "Run"
+_LOOK, _CHANGE, _TRY, _RUN = "Look", "Change", "Try out", "Run"
 
 app.command("status", rich_help_panel=_LOOK)(watch.status)
 app.command("queue", rich_help_panel=_LOOK)(watch.queue)
@@ -52,6 +52,8 @@ app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="nodes", rich_help_panel=_CHANGE)
 app.add_typer(maintenance.maintenance, name="maintenance", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="node", hidden=True)  # of one node people say it so
+app.command("replay", rich_help_panel=_TRY)(replaying.replay)
+app.command("snapshot", rich_help_panel=_TRY)(replaying.snapshot)
 app.command("serve", rich_help_panel=_RUN)(run.serve)
 app.command("demo", rich_help_panel=_RUN)(run.demo)
 app.command("lab", rich_help_panel=_RUN)(run.lab)

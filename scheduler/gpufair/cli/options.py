@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from gpufair.cli.exits import CommandError
 from gpufair.core.errors import GpufairError
 
 if TYPE_CHECKING:
@@ -38,6 +39,18 @@ def seconds_of(duration: str, option: str) -> float:
         return parse_duration(duration) / 1000
     except ValueError as err:
         raise typer.BadParameter(str(err), param_hint=option) from err
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a result to a file.
+
+    Raises:
+        CommandError: It can't be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as err:
+        raise CommandError(f"{path} cannot be written: {err.strerror or err}; name another file") from err
 
 
 def _ask(ctx: typer.Context, ask: Callable[[Client], Iterable[Found]]) -> list[Found]:

@@ -267,3 +267,7 @@ class AsyncClient:
     async def timeline(self, after: int = 0) -> list[dict[str, Any]]:
         """See ``calls.timeline``."""
         return await self.send(calls.timeline(after))
+
+    async def snapshot(self) -> dict[str, Any]:
+        """See ``calls.snapshot``."""
+        return await self.send(calls.snapshot())

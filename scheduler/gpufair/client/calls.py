@@ -252,6 +252,11 @@ def timeline(after: int = 0) -> Call[list[dict[str, Any]]]:
     return Call("GET", f"{API}/timeline", lambda data: _objects(data, "records"), params)
 
 
+def snapshot() -> Call[dict[str, Any]]:
+    """The whole state, to try budgets and options on: ``{"seq", "at_s", "version", "state"}``; budget owners, operators."""
+    return Call("GET", f"{API}/snapshot", _object)
+
+
 def _period(since_s: float | None, until_s: float | None) -> dict[str, str]:
     return {key: f"{at:.3f}" for key, at in (("since_s", since_s), ("until_s", until_s)) if at is not None}
 

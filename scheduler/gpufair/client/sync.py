@@ -259,3 +259,7 @@ class Client:
     def timeline(self, after: int = 0) -> list[dict[str, Any]]:
         """See ``calls.timeline``."""
         return self.send(calls.timeline(after))
+
+    def snapshot(self) -> dict[str, Any]:
+        """See ``calls.snapshot``."""
+        return self.send(calls.snapshot())

@@ -15,7 +15,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.service.context import Context
 from gpufair.service.gate import Gate, is_loopback
 from gpufair.service.problems import problem, problem_of, status_of
-from gpufair.service.routes import agents, cluster, events, figures, foresight, maintenance, workloads
+from gpufair.service.routes import agents, cluster, events, figures, foresight, maintenance, snapshot, workloads
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ def build_app(it: Context) -> FastAPI:
         foresight.router,
         figures.router,
         maintenance.router,
+        snapshot.router,
         events.router,
         agents.router,
     ):

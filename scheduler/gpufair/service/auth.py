@@ -29,6 +29,7 @@ class Principal:
 
     role: Role
     name: str
+    plans: bool = False  # may see the whole state, to try budgets on it
 
     @property
     def operates(self) -> bool:
@@ -59,6 +60,18 @@ class Principal:
         if not self.operates:
             raise Forbidden(f"only operators may {what}, and {self.name!r} is none; see `operators` in gpufair.toml")
 
+    def require_planner(self, what: str) -> None:
+        """Refuse all but owners of budgets and operators.
+
+        Raises:
+            Forbidden: The caller is neither.
+        """
+        if not (self.operates or self.plans):
+            raise Forbidden(
+                f"only budget owners and operators may {what}, and {self.name!r} is neither; "
+                "see `budget_owners` in gpufair.toml"
+            )
+
     def acting_for(self, user: str | None) -> str:
         """Whom a submission belongs to.
 
@@ -80,16 +93,24 @@ class Authenticator:
         owner: The user that the state folder belongs to; the operator's token acts for them by default.
         users: Further users with a token of their own.
         operators: Users whose own token may act for others.
+        planners: Users who own budgets: their token may read the whole state.
     """
 
-    def __init__(self, secrets: Secrets, owner: str, users: Iterable[str], operators: Iterable[str]) -> None:
+    def __init__(
+        self,
+        secrets: Secrets,
+        owner: str,
+        users: Iterable[str],
+        operators: Iterable[str],
+        planners: Iterable[str] = (),
+    ) -> None:
         self.owner = owner
         self._secrets = secrets
         self._known: list[tuple[str, Principal]] = [(secrets.operator_token(), Principal(Role.OPERATOR, owner))]
-        operating = set(operators)
-        for user in dict.fromkeys([*users, *operators]):
+        operating, planning = tuple(operators), tuple(planners)
+        for user in dict.fromkeys([*users, *operating, *planning]):
             role = Role.OPERATOR if user in operating else Role.USER
-            self._known.append((secrets.user_token(user), Principal(role, user)))
+            self._known.append((secrets.user_token(user), Principal(role, user, plans=user in planning)))
 
     def person(self, authorization: str | None) -> Principal:
         """The user or operator that an ``Authorization`` header names.

@@ -97,6 +97,7 @@ class Config:
     profiles: tuple[Profile, ...] = ()
     users: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
+    budget_owners: tuple[str, ...] = ()  # may try budgets on the live state
     budgets: Budgets = field(default_factory=lambda: Budgets((Allocation(AllocationPath("default")),)))
     budgets_file: Path | None = None
     source: Path | None = None
@@ -205,6 +206,7 @@ def parse_config(text: str, file: str) -> Config:
         profiles=profiles or DEFAULT_PROFILES,
         users=_users(root, "users"),
         operators=_users(root, "operators"),
+        budget_owners=_users(root, "budget_owners"),
         budgets_file=budgets_file,
     )
     root.finish()

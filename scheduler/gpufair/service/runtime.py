@@ -157,6 +157,18 @@ class Runtime:
 
             return await asyncio.to_thread(think)
 
+    async def write_down(self, write: Callable[[State, int], R]) -> R:
+        """What ``write`` returns for the state exactly as the journal has it, and the number of its last entry.
+
+        As with ``think`` it has a copy of its own, in a thread; but no time has passed on it.
+
+        Raises:
+            StoreUnavailable: As with ``read``.
+        """
+        async with self._thinking:
+            state, seq = await self.read(lambda state: (state.copy(), self._journal.seq))
+            return await asyncio.to_thread(write, state, seq)
+
     def detail(self, workload: WorkloadId) -> Detail:
         """The committed detail of a workload."""
         return self._details.get(workload, EMPTY)

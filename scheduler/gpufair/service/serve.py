@@ -141,7 +141,7 @@ async def _open(
         config=config,
         state_dir=state_dir,
         secrets=secrets,
-        authenticator=Authenticator(secrets, owner, config.users, config.operators),
+        authenticator=Authenticator(secrets, owner, config.users, config.operators, config.budget_owners),
         journal=journal,
         runtime=runtime,
         dispatcher=dispatcher,
@@ -287,7 +287,7 @@ def _on_signals() -> asyncio.Event:
 def _write_tokens(state_dir: Path, secrets: Secrets, config: Config) -> None:
     """A token file for each configured user, to be handed out; those of users who are gone are removed."""
     folder = private_dir(state_dir / "tokens")
-    users = {*config.users, *config.operators}
+    users = {*config.users, *config.operators, *config.budget_owners}
     for user in sorted(users):
         path = folder / f"{user}.token"
         data = f"{secrets.user_token(user)}\n".encode()

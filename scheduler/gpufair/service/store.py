@@ -163,7 +163,7 @@ class Store:
         rows: list[dict[str, Any]] = []
         for entry in entries:
             seq += 1
-            digest = _digest(digest, seq, entry)
+            digest = chained(digest, seq, entry)
             rows.append(
                 {
                     "seq": seq,
@@ -194,7 +194,7 @@ class Store:
         Raises:
             StoreUnavailable: It could not be written. Nothing is lost: the journal has it all.
         """
-        row = {"seq": snapshot.seq, "at_ms": snapshot.at_ms, "state": snapshot.state, "digest": _sha(snapshot.state)}
+        row = {"seq": snapshot.seq, "at_ms": snapshot.at_ms, "state": snapshot.state, "digest": digest_of(snapshot.state)}
         with self._translated(), self._engine.begin() as connection:
             connection.execute(sa.delete(_snapshots).where(_snapshots.c.seq == snapshot.seq))
             connection.execute(sa.insert(_snapshots), row)
@@ -222,7 +222,7 @@ class Store:
             if row.seq != seq:
                 raise StoreError(f"journal entry {seq} is missing (found {row.seq}); restore the journal from a backup")
             entry = Entry(row.at_ms, row.event, row.actions, row.policy, row.seq, row.core)
-            digest = _digest(digest, seq, entry)
+            digest = chained(digest, seq, entry)
             if digest != row.digest:
                 raise StoreError(f"journal entry {seq} is damaged; restore the journal from a backup")
             tail.append(entry)
@@ -286,7 +286,7 @@ class Store:
     def _last_snapshot(self, connection: sa.Connection) -> Snapshot | None:
         """The newest snapshot that is whole; an older one plus a longer tail gives the same state."""
         for row in connection.execute(sa.select(_snapshots).order_by(_snapshots.c.seq.desc())):
-            if _sha(row.state) == row.digest:
+            if digest_of(row.state) == row.digest:
                 return Snapshot(row.seq, row.at_ms, row.state)
         return None
 
@@ -332,11 +332,13 @@ def _durable_sqlite(connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _digest(previous: str, seq: int, entry: NewEntry) -> str:
-    return _sha(f"{previous}\n{seq}\n{entry.at_ms}\n{entry.event}\n{entry.actions}")
+def chained(previous: str, seq: int, entry: NewEntry) -> str:
+    """The digest of an entry, and with it of all before it."""
+    return digest_of(f"{previous}\n{seq}\n{entry.at_ms}\n{entry.event}\n{entry.actions}")
 
 
-def _sha(text: str) -> str:
+def digest_of(text: str) -> str:
+    """The digest of a text, as it is kept beside it."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -29,11 +29,14 @@ def without_names(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(at_s: float, seq: int, kind: str, plain: dict[str, Any]) -> dict[str, Any]:
-    fields = {key: _reduced(value) for key, value in plain.items() if key not in ("type", "at")}
+    # An event's ``at`` is the entry's; an action's is a field of its own, as that of a landing.
+    told = ("type", "at") if kind == "event" else ("type",)
+    fields = {key: reduced(value) for key, value in plain.items() if key not in told}
     return {"at_s": at_s, "seq": seq, "type": kind, "kind": plain["type"]} | fields
 
 
-def _reduced(value: Any) -> Any:
+def reduced(value: Any) -> Any:
+    """A field of an event without arguments and variables of whatever is to be run."""
     if not isinstance(value, dict):
         return value
     launch = value.get("launch")

@@ -99,7 +99,7 @@ async def quiet(runtime: Runtime) -> None:
 async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Context, httpx.AsyncClient]]:
     """The whole service without sockets and agents; the client carries the operator's token.
 
-    ``users`` ada (team a) and bo (team b), operator olga; node n1 with 2 GPUs.
+    ``users`` ada (team a) and bo (team b), operator olga, budget owner uma; node n1 with 2 GPUs.
     """
     clock = VirtualClock(START)
     config = Config(
@@ -108,6 +108,7 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
         profiles=DEFAULT_PROFILES,
         users=("ada", "bo"),
         operators=("olga",),
+        budget_owners=("uma",),
         budgets=Budgets(
             (Allocation(AllocationPath("a"), "1", ("ada",)), Allocation(AllocationPath("b"), "1", ("bo", "ada")))
         ),
@@ -132,7 +133,7 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
         config=config,
         state_dir=folder,
         secrets=secrets,
-        authenticator=Authenticator(secrets, "owner", config.users, config.operators),
+        authenticator=Authenticator(secrets, "owner", config.users, config.operators, config.budget_owners),
         journal=journal,
         runtime=runtime,
         dispatcher=dispatcher,

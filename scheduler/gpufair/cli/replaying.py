@@ -1,0 +1,196 @@
+"""`gpufair replay`: decide a journal anew with the core of this version, and compare to the byte."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpufair.cli.exits import FAILED, CommandError
+from gpufair.cli.options import AsJson, StateDir, client, write_text
+from gpufair.cli.output import emit_json, line, pairs
+from gpufair.cli.progress import progress
+from gpufair.cli.words import clean, span
+
+if TYPE_CHECKING:
+    from gpufair.service.archive import Archive
+    from gpufair.service.replayed import Difference, Replayed
+
+_LONGEST = 2000  # characters of one action that are shown to people; --json has all
+_MAX_SNAPSHOT_BYTES = 1 << 30
+
+
+def replay(
+    journal: Annotated[
+        Path,
+        typer.Argument(
+            metavar="JOURNAL", help="journal.sqlite, a copy of it, the state folder it lies in, or an exported journal."
+        ),
+    ],
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="SNAPSHOT",
+            help="Begin with a snapshot: 'last', the number of an entry after which the journal keeps one, "
+            "or a file written by `gpufair snapshot`.",
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export", metavar="FILE", dir_okay=False, help="Write the journal as JSON, without what is private."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide a journal anew and compare with what was recorded; exits with 0 only if all is the same.
+
+    The journal is only read: that of a running service may be named as well.
+    """
+    from gpufair.service import replayed  # noqa: PLC0415  # brings the database
+    from gpufair.service.archive import open_archive  # noqa: PLC0415  # as above
+
+    with open_archive(journal) as archive:
+        if export is not None:
+            _export(archive, export)
+        start, after = _start(archive, begin)
+        with progress("replaying", archive.last - after) as advance:
+            found = replayed.replay(archive.entries(after), start, after, lambda seq: advance(seq - after))
+    if as_json:
+        emit_json(_plain(found))
+    else:
+        _tell(found)
+    if not found.same:
+        raise typer.Exit(FAILED)
+
+
+def snapshot(
+    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="Where to write it.")],
+    state_dir: StateDir = None,
+) -> None:
+    """Write the live state to a file, for `gpufair whatif --snapshot` and `gpufair replay --from`.
+
+    How workloads are run is left out, and for budget owners who are no operators names and reasons as well.
+    """
+    with client(state_dir) as service:
+        seen = service.snapshot()
+    write_text(file, json.dumps(seen, separators=(",", ":")))
+    typer.echo(f"the state after entry {seen.get('seq')} is in {file}", err=True)
+
+
+def _start(archive: Archive, begin: str | None) -> tuple[dict[str, Any] | None, int]:
+    """The state to begin with, and the entry that it was taken after."""
+    if begin is None:
+        return None, 0
+    kept = archive.snapshots()
+    if begin == "last" or begin.isdigit():
+        known = ", ".join(str(seq) for seq in kept) or "none"
+        if begin == "last" and not kept:
+            raise CommandError("the journal keeps no snapshot; leave --from out to begin with its first entry")
+        seq = kept[-1] if begin == "last" else int(begin)
+        snapshot = archive.snapshot(seq)
+        if snapshot is None:
+            raise CommandError(
+                f"the journal keeps no whole snapshot after entry {seq}; it keeps them after: {known}. "
+                "Name one of these, or leave --from out"
+            )
+        return json.loads(snapshot.state), seq
+    return _from_file(Path(begin))
+
+
+def _from_file(path: Path) -> tuple[dict[str, Any], int]:
+    try:
+        if path.stat().st_size > _MAX_SNAPSHOT_BYTES:
+            raise CommandError(f"{path} is larger than 1 GiB, which no snapshot is; name another file")
+        data = json.loads(path.read_bytes())
+        return dict(data["state"]), int(data["seq"])
+    except OSError as err:
+        raise CommandError(
+            f"{path} cannot be read: {err.strerror or err}; name a file written by `gpufair snapshot`, 'last', or the "
+            "number of an entry"
+        ) from err
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
+        raise CommandError(f"{path} holds no snapshot; `gpufair snapshot FILE` writes one") from err
+
+
+def _export(archive: Archive, path: Path) -> None:
+    from gpufair.service.archive import write_export  # noqa: PLC0415  # as above
+
+    try:
+        with path.open("w", encoding="utf-8") as out:
+            count = write_export((kept.entry for kept in archive.entries()), out)
+    except OSError as err:
+        raise CommandError(f"{path} cannot be written: {err.strerror or err}; name another file") from err
+    typer.echo(f"{count:,} entries written to {path}", err=True)
+
+
+def _tell(found: Replayed) -> None:
+    if found.started_at is None or found.ended_at is None:
+        line("The journal holds no entry" + (f" after {found.began_after}." if found.began_after else "."))
+        return
+    first = found.began_after + 1
+    rows = [
+        ("entries", f"{first} to {first + found.events - 1} ({found.events:,} events, {found.actions:,} decisions)"),
+        ("over", span((found.ended_at - found.started_at) / 1000)),
+        ("decided by", ", ".join(f"gpufair {clean(core or '?')} ({count:,})" for core, count in found.cores.items())),
+        ("options", ", ".join(f"{clean(digest or '?')} ({count:,})" for digest, count in found.policies.items())),
+        ("decided anew by", f"gpufair {metadata.version('jupyter-gpufair')}"),
+        ("protected", f"{found.protected_preemptions} of the preempted were protected"),
+    ]
+    pairs(rows)
+    if found.damaged:
+        some = ", ".join(str(seq) for seq in found.damaged[:8]) + (", …" if len(found.damaged) > 8 else "")
+        line(f"\nNot as they were written (their digests do not fit): {some}.")
+    if found.differences:
+        _tell_difference(found.differences[0])
+    if found.stopped:
+        line(f"\nStopped: {found.stopped}.")
+    if found.same:
+        line(f"\nIdentical: all {found.actions:,} decisions are the recorded ones, to the byte.")
+    elif found.differing:
+        line(f"\n{found.differing:,} of {found.events:,} events are decided differently.")
+
+
+def _tell_difference(one: Difference) -> None:
+    line(f"\nThe first difference is at entry {one.entry.seq}:")
+    line(f"  {_short(one.entry.event)}")
+    recorded, decided = one.pair
+    line(f"recorded  {_short(json.dumps(recorded)) if recorded is not None else 'no (further) decision'}")
+    line(f"now       {_short(json.dumps(decided)) if decided is not None else 'no (further) decision'}")
+    if one.error:
+        line(f"because   {clean(one.error, _LONGEST)}")
+
+
+def _short(text: str) -> str:
+    return clean(text, _LONGEST)
+
+
+def _plain(found: Replayed) -> dict[str, Any]:
+    first = found.differences[0] if found.differences else None
+    return {
+        "identical": found.same,
+        "from": found.began_after,
+        "events": found.events,
+        "decisions": found.actions,
+        "started_s": found.started_at and found.started_at / 1000,
+        "ended_s": found.ended_at and found.ended_at / 1000,
+        "differing": found.differing,
+        "damaged": found.damaged,
+        "stopped": found.stopped,
+        "cores": found.cores,
+        "policies": found.policies,
+        "core": metadata.version("jupyter-gpufair"),
+        "protected_preemptions": found.protected_preemptions,
+        "first_difference": first
+        and {
+            "seq": first.entry.seq,
+            "event": first.entry.event,
+            "recorded": first.entry.actions,
+            "decided": first.decided,
+            "error": first.error,
+        },
+    }

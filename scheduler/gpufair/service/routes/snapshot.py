@@ -1,0 +1,19 @@
+"""The live state, for those who try budgets and options on a copy of it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from gpufair.service.context import context, principal
+from gpufair.service.handed_out import snapshot_text
+
+router = APIRouter()
+
+
+@router.get("/snapshot", response_model=None)
+async def snapshot(request: Request) -> Response:
+    """The whole state after the last entry of the journal, without how anything is run; budget owners and operators."""
+    it, who = context(request), principal(request)
+    who.require_planner("read the whole state")
+    text = await it.runtime.write_down(lambda state, seq: snapshot_text(state, seq, it.version, names=who.operates))
+    return Response(text, media_type="application/json")
