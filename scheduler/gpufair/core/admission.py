@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 from math import inf
+from typing import Protocol
 
 from gpufair.core import events as ev
 from gpufair.core import possible, words
-from gpufair.core.amount import held
+from gpufair.core.amount import Rest, held
 from gpufair.core.errors import (
     BudgetError,
     InvalidSpec,
@@ -18,10 +20,10 @@ from gpufair.core.errors import (
     WrongPhase,
 )
 from gpufair.core.facts import STAYING, Facts
-from gpufair.core.model import HOLDING, Kind, Phase, Policy, Shape, WorkloadSpec
+from gpufair.core.model import HOLDING, Kind, Node, Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.record import NodeRecord
 from gpufair.core.tree import Tree
-from gpufair.core.units import NodeName
+from gpufair.core.units import AllocationPath, NodeName, PoolName, WorkloadId
 from gpufair.core.weights import check_weights
 
 
@@ -75,31 +77,45 @@ def check_policy(policy: Policy) -> None:
 
 @check.register
 def _budgets_applied(event: ev.BudgetsApplied, facts: Facts) -> None:
-    tree = Tree(event.allocations)
-    for record in facts.records.values():
-        leaf = record.spec.allocation
-        if record.phase is not Phase.ENDED and not tree.is_leaf(leaf):
+    live = (record for record in facts.records.values() if record.phase is not Phase.ENDED)
+    check_budgets(Tree(event.allocations), ((record.id, record.spec.allocation) for record in live))
+
+
+def check_budgets(tree: Tree, live: Iterable[tuple[WorkloadId, AllocationPath]]) -> None:
+    """Refuse budgets that drop the leaf of a workload that has not ended."""
+    for workload, leaf in live:
+        if not tree.is_leaf(leaf):
             became = "has sub-allocations" if leaf in tree else "is missing"
             raise BudgetError(
-                f"allocation {leaf!r} {became} in the new budgets, but workload {record.id!r} still lives in it; "
+                f"allocation {leaf!r} {became} in the new budgets, but workload {workload!r} still lives in it; "
                 "keep it as a leaf, or cancel its workloads first"
             )
 
 
 @check.register
 def _node_joined(event: ev.NodeJoined, facts: Facts) -> None:
-    node = event.node
+    known = facts.nodes.get(event.node.name)
+    check_node(event.node, known, held(known, facts.records) if known is not None else (0, 0))
+
+
+def check_node(node: Node, known: NodeRecord | None, rest: Rest) -> None:
+    """Refuse a node that makes no sense, or that came back with less than is held on it.
+
+    Args:
+        node: The node as it is now.
+        known: The same as it was, if it was there before.
+        rest: CPUs and memory that are held on it.
+    """
     if not node.name or node.gpus < 0:
         raise InvalidSpec(f"node {node.name!r} with {node.gpus} GPUs is not a node; give it a name and 0 or more GPUs")
     if min(node.cpus or 0, node.memory or 0) < 0:
         raise InvalidSpec(f"node {node.name!r} cannot have fewer than 0 CPUs or bytes; leave out what is not counted")
-    known = facts.nodes.get(node.name)
     if known is None or not known.holders:
         return
     if (node.pool, node.gpu_type) != (known.node.pool, known.node.gpu_type):
         raise InvalidSpec(f"node {node.name!r} cannot change its pool or GPU type while workloads run on it; drain it")
     used = sum(known.holders.values())
-    cpus, memory = held(known, facts.records)
+    cpus, memory = rest
     for has, holds in (
         (words.gpus(node.gpus), words.gpus(used) if node.gpus < used else ""),
         (f"{node.cpus} CPUs", f"{cpus} CPUs" if node.cpus is not None and node.cpus < cpus else ""),
@@ -176,7 +192,23 @@ def _submitted(event: ev.Submitted, facts: Facts) -> None:
     check_spec(event.spec, facts)
 
 
-def check_spec(spec: WorkloadSpec, facts: Facts) -> None:
+class Premises(Protocol):
+    """What a wish is judged by."""
+
+    @property
+    def policy(self) -> Policy:
+        """The options in force."""
+
+    @property
+    def tree(self) -> Tree:
+        """The budget tree."""
+
+    @property
+    def by_pool(self) -> Mapping[PoolName, Sequence[NodeRecord]]:
+        """All known nodes."""
+
+
+def check_spec(spec: WorkloadSpec, facts: Premises) -> None:
     """Refuse a workload that makes no sense or could never run."""
     shape = spec.shape
     _check_shape(shape)
@@ -209,7 +241,7 @@ def _check_shape(shape: Shape) -> None:
         raise InvalidSpec(f"exclude {list(shape.exclude)} must name each node once, in alphabetical order")
 
 
-def _check_fits(spec: WorkloadSpec, facts: Facts) -> None:
+def _check_fits(spec: WorkloadSpec, facts: Premises) -> None:
     # A pool without any node may still get some: there is nothing to judge by.
     pools = [facts.by_pool.get(pool, []) for pool in spec.pools]
     asked = spec.shape
@@ -223,7 +255,7 @@ def _check_fits(spec: WorkloadSpec, facts: Facts) -> None:
     raise NeverFits(words.shape(asked), words.shape(most), _ruled_out_by(pools, asked))
 
 
-def _ruled_out_by(pools: list[list[NodeRecord]], asked: Shape) -> str:
+def _ruled_out_by(pools: list[Sequence[NodeRecord]], asked: Shape) -> str:
     return next((demand for nodes in pools if (demand := possible.ruled_out_by(nodes, asked))), "")
 
 

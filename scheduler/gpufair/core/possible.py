@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gpufair.core.amount import asked, whole
@@ -77,6 +77,6 @@ def without(shape: Shape) -> Iterator[tuple[str, Shape]]:
         yield "the demand for memory", replace(shape, memory_per_node=0)
 
 
-def ruled_out_by(nodes: list[NodeRecord], shape: Shape) -> str:
+def ruled_out_by(nodes: Sequence[NodeRecord], shape: Shape) -> str:
     """The single demand without which the pool could hold the shape; "" if there is none, or more than one at work."""
     return next((name for name, less in without(shape) if could_hold(nodes, less)), "")
