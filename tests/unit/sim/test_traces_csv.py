@@ -261,7 +261,7 @@ ROWS = st.builds(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ROWS, min_size=1, max_size=8, unique_by=lambda row: row.job_id), st.sampled_from(("t.csv", "t.csv.gz")))
 def test_what_was_written_is_read_again(tmp_path, rows, name):
     path = tmp_path / name
@@ -277,7 +277,7 @@ def test_what_was_written_is_read_again(tmp_path, rows, name):
 CELLS = st.text(max_size=6) | st.sampled_from(["0", "1", "nan", "1e999", "-0", "²", "١", "1e-9", '"', "\r", "9" * 400])
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(CELLS, max_size=16).map(",".join), max_size=6), st.booleans())
 def test_no_cells_raise_anything_but_our_errors(tmp_path, lines, strict):
     header = "job_id,submit_s,duration_s,gpus,nodes,min_runtime_s,priority,resumable,kind,status"
@@ -287,7 +287,7 @@ def test_no_cells_raise_anything_but_our_errors(tmp_path, lines, strict):
         assert all(row.duration > 0 and row.gpus > 0 and row.submit >= 0 for row in trace.rows)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200), st.sampled_from((b"", b"\x1f\x8b", f"{HEADER}\n{GOOD}\n".encode())))
 def test_no_bytes_raise_anything_but_our_errors(tmp_path, data, start):
     for fmt in ("auto", "csv"):
