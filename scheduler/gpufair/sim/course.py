@@ -36,8 +36,6 @@ class Course:
         "target",
         "thinks",
         "token",
-        "touched",
-        "waits_since",
     )
 
     def __init__(self, life: Life, costs: Costs) -> None:
@@ -56,8 +54,6 @@ class Course:
         self.stint: Stint | None = None
         self.thinks = False  # its user does, after a burst
         self.home = False  # its user is done with it, wherever it is
-        self.waits_since = life.submitted or Instant(0)  # for GPUs, if it does
-        self.touched = False  # it waits because its user came back
         self.token = 0  # what was planned with an earlier one does not happen
 
     @property

@@ -75,6 +75,8 @@ class Engine(Site):
         wall, cpu = time.perf_counter(), time.process_time()
         self.set_up()
         self._play(sample_every, step, progress)
+        for course in self.courses.values():
+            course.pause(self.scenario.until)
         story, self.story.ended_at = self.story, self.scenario.until
         story.protected_preemptions = self.decider.protected_preemptions
         story.wall_s, story.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
@@ -152,7 +154,7 @@ class Engine(Site):
         self._submit(job)
 
     def _submit(self, job: Job) -> None:
-        life = Life(job, submitted=self.now)
+        life = Life(job, submitted=self.now, waiting_since=self.now)
         self.story.lives[job.id] = life
         self.courses[job.id] = Course(life, self._costs)
         try:

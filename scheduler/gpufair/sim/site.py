@@ -85,10 +85,11 @@ class Site:
 
     def _touch(self, course: Course, token: int) -> None:
         """A cell is run in a session that has no GPUs, or is about to lose them."""
-        course.waits_since, course.touched = self.now, True
-        whole = course.life.job.spec.min_runtime
+        life = course.life
+        life.waiting_since, life.touched = self.now, True
+        whole = life.job.spec.min_runtime
         part = SLICE if whole > SLICE else None
-        self.feed(ev.ResumeRequested(self.now, CAUSE, course.life.job.id, slice=part))
+        self.feed(ev.ResumeRequested(self.now, CAUSE, life.job.id, slice=part))
 
     def _go_home(self, course: Course, token: int) -> None:
         if course.life.ended is None:
@@ -262,9 +263,11 @@ class Site:
 
     def _start(self, action: act.Start) -> None:
         course, held = self.courses[action.workload], action.held
-        stint = Stint(held.leases, held.pool, held.granted_at, held.protected_until, course.waits_since, course.touched)
-        course.stint, course.touched = stint, False
-        course.life.stints.append(stint)
+        life, since = course.life, course.life.waiting_since
+        assert since is not None
+        stint = Stint(held.leases, held.pool, held.granted_at, held.protected_until, since, life.touched)
+        course.stint, life.waiting_since, life.touched = stint, None, False
+        life.stints.append(stint)
         course.incarnation = held.incarnation
         course.token += 1
         restoring = course.restore if course.saved else 0
@@ -327,6 +330,7 @@ class Site:
         if course.home:
             self.later(self.now, self._go_home, course, course.token)
         elif isinstance(action, act.Requeue):
-            course.waits_since = course.waits_since if course.touched else self.now
+            life = course.life
+            life.waiting_since = life.waiting_since if life.touched else self.now
         elif not course.thinks:
             self.later(self.now, self._touch, course, course.token)

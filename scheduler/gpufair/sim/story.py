@@ -38,8 +38,8 @@ class Life:
     job: Job
     submitted: Instant | None = None  # None: its time did not come
     refused: str = ""  # why it was not admitted
-    waiting_since: Instant | None = None  # since when it is queued, or was when it ended; None: it was not queued then
-    touched: bool = False  # what it waits for then is a parked session whose user came back
+    waiting_since: Instant | None = None  # for GPUs: as of a stint, but of a wait that has not ended, or never did
+    touched: bool = False  # the same
     stints: list[Stint] = field(default_factory=list)
     ended: Instant | None = None
     outcome: Outcome | None = None
