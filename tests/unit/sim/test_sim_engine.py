@@ -168,15 +168,17 @@ def test_the_rest_of_a_gang_is_stopped_with_its_lost_node():
 def test_in_a_closed_loop_a_user_waits_for_his_own_results():
     jobs = [job("one", HOUR), job("two", HOUR, submit=MINUTE), job("three", HOUR, submit=MINUTE, user="bob")]
     story = play(world(*jobs, gpus=(4, 4, 4), outstanding=1, think=Millis(5 * MINUTE)), FAIR)
-    assert life(story, "two").submitted == life(story, "one").stints[0].freed + 5 * MINUTE
-    assert life(story, "three").submitted == MINUTE
+    ended = life(story, "one").stints[0].freed
+    assert ended is not None
+    assert life(story, "two").submitted == Instant(ended + 5 * MINUTE)
+    assert life(story, "three").submitted == Instant(MINUTE)
 
 
 def test_a_refused_submission_is_told_and_frees_the_loop():
     jobs = [job("one", HOUR, gpus=400), job("two", HOUR, submit=MINUTE)]
     story = play(world(*jobs, outstanding=1), FAIR)
     assert "400" in life(story, "one").refused
-    assert life(story, "two").submitted == MINUTE
+    assert life(story, "two").submitted == Instant(MINUTE)
 
 
 def test_what_is_not_over_at_the_end_is_left_open():
@@ -189,7 +191,7 @@ def crowd(seed: int) -> Scenario:
     """A few hours of everything: gangs, sessions, runs that cannot be resumed, a node that is lost."""
     draw, jobs = random.Random(seed), []
     for number in range(40):
-        bursts = ()
+        bursts: tuple[Burst, ...] = ()
         if draw.random() < 0.3:
             bursts = tuple(
                 Burst(Millis(draw.randrange(1, 900_000)), Millis(draw.randrange(3_600_000))) for _ in range(3)
