@@ -36,22 +36,14 @@ def read_csv(source: Source, *, strict: bool = False) -> Trace:
     """
     table, tally = Table(source, NEEDED), Tally(source, "csv", strict=strict)
     row_of, unknown = _row_reader(table)
-    for line, cells in table.rows(tally.bad):
-        try:
-            row = row_of(line, cells)
-            if row is None:
-                tally.leave_out(NEVER_RAN)
-            else:
-                tally.add(row)
-        except Wrong as wrong:
-            tally.bad(line, str(wrong))
+    tally.take(table.rows(tally.bad), row_of)
     if unknown:
         kinds = ", ".join(shown(kind) for kind in sorted(unknown)[:5])
         tally.remark(f"the kinds {kinds} are not known here and count as not published; known: debug, session, batch")
     return tally.trace()
 
 
-def _row_reader(table: Table) -> tuple[Callable[[int, list[str]], Row | None], set[str]]:
+def _row_reader(table: Table) -> tuple[Callable[[int, list[str]], Row | str], set[str]]:
     """How to read a line, and the kinds that nobody knows, as they are met."""
     at = table.at
     job, submit, duration, gpus, user = at("job_id"), at("submit_s"), at("duration_s"), at("gpus"), at("user")
@@ -80,12 +72,12 @@ def _row_reader(table: Table) -> tuple[Callable[[int, list[str]], Row | None], s
     requests = Memo(optional(lambda text: fields.millis(text, "requested_s")))
     booleans, types = Memo(_boolean), Memo(lambda text: fields.name(text, "gpu_type"))
 
-    def row_of(line: int, cells: list[str]) -> Row | None:
+    def row_of(line: int, cells: list[str]) -> Row | str:
         job_id, ended = fields.name(cells[job], "job_id"), statuses[cells[status]]
         if not job_id:
             raise Wrong("job_id is empty")
         if ended in WAITING and cells[duration].strip() in {"", "0"}:
-            return None
+            return NEVER_RAN
         ran = fields.millis(cells[duration], "duration_s")
         if not ran:
             raise Wrong(f"duration_s is {shown(cells[duration])}: a job that held its GPUs held them longer")

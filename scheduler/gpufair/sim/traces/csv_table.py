@@ -1,4 +1,4 @@
-"""Tables of comma-separated values, line by line, with a header that names the columns in any order."""
+"""Tables of separated values, line by line, with a header that names the columns in any order."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gpufair.sim.traces.fields import Wrong, shown
 from gpufair.sim.traces.source import Source
 
 T = TypeVar("T")
+Splitter = Callable[[str], list[str]]
 ABSENT: Final = ""
 
 
@@ -24,10 +25,15 @@ def split(text: str) -> list[str]:
     return cells
 
 
-def column_names(text: str) -> list[str]:
+def split_at_bars(text: str) -> list[str]:
+    """The cells of one line in which they are separated by bars, and never quoted."""
+    return text.split("|")
+
+
+def column_names(text: str, cells: Splitter = split) -> list[str]:
     """The names in a header, in lower case."""
     try:
-        return [cell.strip().lower() for cell in split(text)]
+        return [cell.strip().lower() for cell in cells(text)]
     except Wrong:
         return []
 
@@ -37,39 +43,45 @@ class Table:
 
     Args:
         source: The file.
-        needed: Columns without which there is nothing to be read.
+        needed: Columns without which there is nothing to be read; of names with a bar between them, one will do.
         header: The columns of a file without a header.
+        cells: How a line is split.
 
     Raises:
         TraceError: The columns aren't there.
     """
 
-    def __init__(self, source: Source, needed: Sequence[str], header: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, source: Source, needed: Sequence[str], *, header: Sequence[str] = (), cells: Splitter = split
+    ) -> None:
         self._lines: Iterator[tuple[int, str]] = source.lines()
-        if header is None:
+        self._cells = cells
+        line = 1
+        if not header:
             line, first = next(self._lines, (1, ""))
-            header = column_names(first)
-            if missing := [name for name in needed if name not in header]:
-                found = ", ".join(shown(name) for name in header[:20])
-                raise source.error(f"it has no column {', '.join(missing)}; its columns are {found}", line)
-            if twice := sorted({name for name in header if name and header.count(name) > 1}):
-                raise source.error(f"it has more than one column {', '.join(shown(name) for name in twice)}", line)
-        self._header = list(header)
+            header = column_names(first, cells)
+        self._header = [name.lower() for name in header]
+        if missing := [name for name in needed if not any(map(self.has, name.split("|")))]:
+            found = ", ".join(shown(name) for name in self._header[:20])
+            wanted = ", ".join(name.replace("|", " or ") for name in missing)
+            raise source.error(f"it has no column {wanted}; its columns are {found}", line)
+        if twice := sorted({name for name in self._header if name and self._header.count(name) > 1}):
+            raise source.error(f"it has more than one column {', '.join(shown(name) for name in twice)}", line)
 
     def has(self, name: str) -> bool:
         """Whether there is such a column."""
         return name in self._header
 
-    def at(self, name: str) -> int:
-        """The place of a column in the cells of a line; of one that isn't there, that of an empty cell."""
-        return self._header.index(name) if name in self._header else len(self._header)
+    def at(self, *names: str) -> int:
+        """The place of the first of these columns in the cells of a line; if there is none, that of an empty cell."""
+        return next((self._header.index(name) for name in names if name in self._header), len(self._header))
 
     def rows(self, bad: Callable[[int, str], None]) -> Iterator[tuple[int, list[str]]]:
         """The lines after the header as cells, with an empty one appended. Others are told to ``bad``."""
         width = len(self._header)
         for line, text in self._lines:
             try:
-                cells = split(text)
+                cells = self._cells(text)
                 if len(cells) != width:
                     raise Wrong(f"it has {len(cells)} columns where the header has {width}")
             except Wrong as wrong:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+from gpufair.sim.traces.alibaba import PODS, looks_like_jobs, looks_like_tasks, read_openb, read_pai
+from gpufair.sim.traces.cluster_log import looks_like_cluster_log, read_cluster_log
 from gpufair.sim.traces.csv_reader import NEEDED, read_csv
 from gpufair.sim.traces.csv_table import column_names
 from gpufair.sim.traces.errors import TraceError
+from gpufair.sim.traces.journal import looks_like_journal, read_journal
 from gpufair.sim.traces.options import USUAL, Options
+from gpufair.sim.traces.philly import read_philly
 from gpufair.sim.traces.row import Trace
-from gpufair.sim.traces.source import Progress, Source
+from gpufair.sim.traces.sacct import looks_like_sacct, read_sacct
+from gpufair.sim.traces.source import SQLITE, Progress, Source
+from gpufair.sim.traces.swf import looks_like_swf, read_swf
 
-FORMATS: Final[dict[str, tuple[Callable[..., Trace], str]]] = {
-    "csv": (read_csv, "CSV with the columns job_id,submit_s,duration_s,gpus"),
-}
+FORMATS: Final[Mapping[str, tuple[Callable[..., Trace], str]]] = MappingProxyType(
+    {
+        "csv": (read_csv, "CSV with the columns job_id,submit_s,duration_s,gpus"),
+        "sacct": (read_sacct, "Slurm's sacct --parsable2"),
+        "swf": (read_swf, "the Standard Workload Format"),
+        "philly": (read_philly, "Philly's cluster_job_log in JSON"),
+        "helios": (read_cluster_log, "a cluster log in CSV with dates, as of Helios or Philly"),
+        "pai": (read_pai, "PAI's task table"),
+        "openb": (read_openb, "Alibaba's pod list openb"),
+        "journal": (read_journal, "the service's journal.sqlite or timeline"),
+    }
+)
 
 
 class UnknownFormat(TraceError):
@@ -55,9 +71,40 @@ def _known() -> str:
 
 
 def _format_of(source: Source) -> str:
-    head = source.head().decode(errors="replace").removeprefix("\ufeff")
-    first = next((line for line in head.splitlines() if line.strip()), "")
-    columns = set(column_names(first))
+    """What the beginning of a file looks like."""
+    start = source.head()
+    if start.startswith(SQLITE):
+        return "journal"
+    if start[257:262] == b"ustar":
+        raise source.error("it is an archive of files; unpack it and name one of them")
+    head = start.decode(errors="replace").removeprefix("\ufeff").lstrip()
+    if head.startswith(("[", "{")):
+        if '"attempts"' in head or '"jobid"' in head:
+            return "philly"
+        if looks_like_journal(head):
+            return "journal"
+    lines = head.splitlines()
+    if found := _format_of_line(next((line for line in lines if not line.lstrip().startswith(";")), "")):
+        return found
+    if looks_like_jobs(next(iter(lines), "")):
+        raise source.error(
+            "it is PAI's job table, which says nothing about GPUs; name the task table, which is joined with it"
+        )
+    if head.startswith(";"):
+        return "swf"
+    raise UnknownFormat(str(source.path), f"its format is not known; {_known()}")
+
+
+def _format_of_line(line: str) -> str:
+    columns = set(column_names(line))
     if columns.issuperset(NEEDED):
         return "csv"
-    raise UnknownFormat(str(source.path), f"its format is not known; {_known()}")
+    if columns.issuperset(PODS):
+        return "openb"
+    if looks_like_cluster_log(columns):
+        return "helios"
+    if looks_like_tasks(line):
+        return "pai"
+    if looks_like_sacct(line):
+        return "sacct"
+    return "swf" if looks_like_swf(line) else ""

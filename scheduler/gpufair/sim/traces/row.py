@@ -113,6 +113,7 @@ class Trace:
 BAD: Final = "bad"
 NEVER_RAN: Final = "never ran"
 NO_GPUS: Final = "without GPUs"
+NO_RUN: Final = "without a known run time"
 
 
 def _many(count: int, noun: str) -> str:

@@ -6,6 +6,7 @@ while it is unpacked.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Callable, Iterator
@@ -58,6 +59,15 @@ class Source:
         with self._opened() as (file, _):
             return file.read(HEAD)
 
+    def is_database(self) -> bool:
+        """Whether it is one of SQLite's, packed or not."""
+        return self.head().startswith(SQLITE)
+
+    def packed(self) -> bool:
+        """Whether it is packed with gzip."""
+        with self._opened() as (file, raw):
+            return file is not raw
+
     def lines(self) -> Iterator[tuple[int, str]]:
         """Every line that is not blank, without its end, with its number from 1."""
         number, longest = 0, self.options.max_line_bytes
@@ -72,9 +82,19 @@ class Source:
                 if line and not line.isspace():
                     yield number, line.rstrip("\r")
 
-    def text(self) -> str:
-        """All of it."""
-        return "\n".join(self._texts())
+    def pieces(self) -> Iterator[str]:
+        """All of it in pieces, whatever its lines are."""
+        decoder, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
+        for block in self._blocks():
+            try:
+                yield decoder.decode(block)
+            except UnicodeDecodeError as err:
+                raise self._no_text(line + block.count(b"\n", 0, err.start)) from None
+            line += block.count(b"\n")
+        try:
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            raise self._no_text(line) from None
 
     def _texts(self) -> Iterator[str]:
         """Whole lines, as many as a block holds, without the end of the last one."""
@@ -97,8 +117,11 @@ class Source:
             text = data.decode()
         except UnicodeDecodeError as err:
             line = before + 1 + data.count(b"\n", 0, err.start)
-            raise self.error("it is not UTF-8 text; is it another kind of file?", line) from None
+            raise self._no_text(line) from None
         return text.removeprefix("\ufeff") if before == 0 else text
+
+    def _no_text(self, line: int) -> TraceError:
+        return self.error("it is not UTF-8 text; is it another kind of file?", line)
 
     def _too_long(self, line: int) -> TraceTooLarge:
         limit = self.options.max_line_bytes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from gpufair.core.units import Millis
 from gpufair.sim.traces.errors import BadRows
@@ -11,7 +12,11 @@ from gpufair.sim.traces.fields import Wrong
 from gpufair.sim.traces.row import BAD, BadRow, Row, Trace
 from gpufair.sim.traces.source import Source
 
+T = TypeVar("T")
 LONGEST: Final = Millis(10 * 366 * 86_400_000)
+FIRST_DATE: Final = Millis(
+    946_684_800_000
+)  # 2000: what is given as an earlier date has been shifted to hide the real one
 
 
 class Tally:
@@ -40,6 +45,22 @@ class Tally:
         self._lines[row.job_id] = row.line
         self._rows.append(row)
 
+    def take(self, items: Iterable[tuple[int, T]], row_of: Callable[[int, T], Row | str | None]) -> None:
+        """Make rows of items with their lines.
+
+        ``row_of`` answers why an item is left out, if it is one of a job; None if it says nothing about one. It raises
+        ``Wrong`` if it makes no sense.
+        """
+        for line, item in items:
+            try:
+                row = row_of(line, item)
+                if isinstance(row, str):
+                    self.leave_out(row)
+                elif row is not None:
+                    self.add(row)
+            except Wrong as wrong:
+                self.bad(line, str(wrong))
+
     def bad(self, line: int, reason: str) -> None:
         """A line of which no job can be made."""
         self.leave_out(BAD)
@@ -54,11 +75,12 @@ class Tally:
         """What readers of figures should know beside the counts."""
         self._remarks.append(sentence)
 
-    def trace(self, *, dated: bool = False) -> Trace:
+    def trace(self, *, dated: bool = False, epoch_s: float | None = None) -> Trace:
         """All of it.
 
         Args:
             dated: Submissions are Unix times; the first one becomes the trace's zero.
+            epoch_s: Unix seconds of the trace's zero, where it is not dated.
 
         Raises:
             BadRows: There are some, and it was to be read strictly.
@@ -73,10 +95,11 @@ class Tally:
             raise self._source.error(
                 f"there is no job that ran on GPUs in it, read as {self._format} ({why or 'no lines'}{first})"
             )
-        rows, epoch_s = sorted(self._rows, key=lambda row: row.submit), None
+        rows = sorted(self._rows, key=lambda row: row.submit)
         if dated:
             zero = rows[0].submit
-            rows, epoch_s = [row._replace(submit=Millis(row.submit - zero)) for row in rows], zero / 1000
+            rows = [row._replace(submit=Millis(row.submit - zero)) for row in rows]
+            epoch_s = zero / 1000 if zero >= FIRST_DATE else None
         return Trace(
             name=self._source.name,
             format=self._format,
