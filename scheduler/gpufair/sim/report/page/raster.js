@@ -1,0 +1,179 @@
+// Painting GPUs × time, pixel by pixel. A pixel that holds many stints shows the team that holds most of it (a vote),
+// as strongly as it is held at all: colours are never blended into a team that is not there.
+
+class Line {
+  constructor(width) {
+    this.width = width;
+    this.key = new Int16Array(width);
+    for (const part of ['vote', 'cover', 'open', 'free', 'edge', 'cut', 'kept', 'closed', 'due']) {
+      this[part] = new Float32Array(width);
+    }
+  }
+
+  clear() {
+    for (const part of ['vote', 'cover', 'open', 'free', 'edge', 'cut', 'kept', 'closed', 'due']) this[part].fill(0);
+  }
+
+  add(part, from, to, weight) {
+    const values = this[part];
+    const first = Math.floor(from);
+    const last = Math.floor(to);
+    if (first === last) {
+      values[first] += (to - from) * weight;
+      return;
+    }
+    values[first] += (first + 1 - from) * weight;
+    for (let at = first + 1; at < last; at++) values[at] += weight;
+    if (last < this.width) values[last] += (to - last) * weight;
+  }
+
+  elect(key, from, to, weight) {
+    const last = Math.min(this.width - 1, Math.ceil(to) - 1);
+    for (let at = Math.floor(from); at <= last; at++) {
+      const part = (Math.min(to, at + 1) - Math.max(from, at)) * weight;
+      if (this.key[at] === key) this.vote[at] += part;
+      else if (this.vote[at] >= part) this.vote[at] -= part;
+      else {
+        this.key[at] = key;
+        this.vote[at] = part - this.vote[at];
+      }
+    }
+  }
+
+  mark(part, at, weight) {
+    const pixel = Math.floor(at);
+    if (pixel >= 0 && pixel < this.width) this[part][pixel] += weight;
+  }
+}
+
+// The first member of a row that ends after an instant.
+function firstAfter(spans, row, instant) {
+  const [starts, members] = spans.byRow;
+  let low = starts[row];
+  let high = starts[row + 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (spans.end[members[middle]] > instant) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+function eachOnRow(spans, row, view, tell) {
+  const [starts, members] = spans.byRow;
+  for (let at = firstAfter(spans, row, view.t0); at < starts[row + 1]; at++) {
+    if (spans.start[members[at]] >= view.t1) return;
+    tell(members[at]);
+  }
+}
+
+class Painter {
+  constructor(data, policy, look) {
+    Object.assign(this, { data, policy, look });
+  }
+
+  // Everything of one row, each part as much as `weight` of a pixel.
+  row(line, row, view, weight) {
+    const scale = line.width / (view.t1 - view.t0);
+    const x = (tick) => Math.min(line.width, Math.max(0, (tick - view.t0) * scale));
+    eachOnRow(this.data.closed, row, view, (one) => {
+      const { start, end } = this.data.closed;
+      line.add('closed', x(start[one]), x(end[one]), weight);
+    });
+    // Landings of one row may overlap, and are few: all are looked at.
+    const { landings, bars } = this.policy;
+    if (this.look.landings) {
+      for (let at = landings.byRow[0][row]; at < landings.byRow[0][row + 1]; at++) {
+        const one = landings.byRow[1][at];
+        if (landings.end[one] <= view.t0 || landings.start[one] >= view.t1) continue;
+        line.add('kept', x(landings.start[one]), x(landings.end[one]), weight);
+        line.mark('due', (landings.at[one] - view.t0) * scale, weight);
+      }
+    }
+    eachOnRow(bars, row, view, (bar) => this.bar(line, bar, x, scale, view, weight));
+  }
+
+  bar(line, bar, x, scale, view, weight) {
+    const { bars } = this.policy;
+    const [from, until, to] = [x(bars.start[bar]), x(bars.protectedEnd[bar]), x(bars.end[bar])];
+    line.add('cover', from, to, weight);
+    line.elect(this.look.keyOf(bars.job[bar]), from, to, weight);
+    if (this.look.isFree(bars.job[bar])) line.add('free', from, to, weight);
+    else if (until < to) line.add('open', until, to, weight);
+    const width = (bars.end[bar] - bars.start[bar]) * scale;
+    if (width >= 4) line.mark('cut', (bars.start[bar] - view.t0) * scale, weight);
+    if (this.look.edges && this.look.isEvicted(bars.reason[bar])) {
+      const edge = (bars.end[bar] - view.t0) * scale - 0.5;
+      line.mark('edge', edge, weight);
+      if (width >= 8) line.mark('edge', edge - 1, weight);
+    }
+  }
+
+  // The picture as pixels. `ratio` is device pixels per CSS pixel; hatching is measured in CSS pixels.
+  paint(width, height, view, colors, ratio) {
+    const image = new ImageData(width, height);
+    const pixels = new Uint32Array(image.data.buffer);
+    const line = new Line(width);
+    const rowsPerLine = (view.r1 - view.r0) / height;
+    let shown = '';
+    for (let y = 0; y < height; y++) {
+      const [first, last] = rowsOf(view.r0 + y * rowsPerLine, rowsPerLine, this.data.rows);
+      if (shown !== `${first} ${last}`) {
+        line.clear();
+        for (let row = first; row <= last; row++) this.row(line, row, view, 1 / (last - first + 1));
+        shown = `${first} ${last}`;
+      }
+      const gap = this.gap(view.r0 + y * rowsPerLine, rowsPerLine, ratio);
+      compose(pixels, y, line, colors, ratio, gap);
+    }
+    return image;
+  }
+
+  // How much of a line is ground: the last one of a row, and more so of a node, where these are tall enough.
+  gap(row, rowsPerLine, ratio) {
+    if (Math.floor(row) === Math.floor(row + rowsPerLine)) return 0;
+    const { firsts, rows } = this.data;
+    const node = rows / (firsts.length - 1);
+    const next = Math.floor(row + rowsPerLine);
+    if (node / rowsPerLine >= 7 * ratio && rowsPerLine < 1 && this.look.startsNode(next)) return 0.85;
+    return 1 / rowsPerLine >= 5 * ratio ? 0.45 : 0;
+  }
+}
+
+function rowsOf(from, rowsPerLine, rows) {
+  if (rowsPerLine <= 1) {
+    const row = Math.min(rows - 1, Math.floor(from + rowsPerLine / 2));
+    return [row, row];
+  }
+  const first = Math.floor(from + 1e-6);
+  return [first, Math.min(rows - 1, Math.max(first, Math.ceil(from + rowsPerLine - 1e-6) - 1))];
+}
+
+function compose(pixels, y, line, colors, ratio, gap) {
+  const { width, key, cover, open, free, edge, cut, kept, closed, due } = line;
+  const [period, stroke] = [6 * ratio, 2 * ratio];
+  const blended = [0, 0, 0];
+  const blend = (color, part) => {
+    for (let at = 0; at < 3; at++) blended[at] += (color[at] - blended[at]) * part;
+  };
+  for (let x = 0; x < width; x++) {
+    const held = Math.min(1, cover[x]);
+    const falling = (x + y) % period < stroke;
+    const rising = (x + period * y - y) % period < stroke;
+    blended[0] = colors.idle[0];
+    blended[1] = colors.idle[1];
+    blended[2] = colors.idle[2];
+    if (kept[x]) blend(colors.landing, Math.min(1, kept[x]) * (rising ? 0.95 : 0.6));
+    if (closed[x]) blend(colors.closed, Math.min(1, closed[x]) * (falling ? 1 : 0.75));
+    if (held) {
+      blend(colors.teams[key[x]] ?? colors.muted, held ** 0.8);
+      if (2 * free[x] > held) blend(colors.ground, rising ? 0.72 : 0.3);
+      else if (2 * open[x] > held && falling) blend(colors.ground, 0.5);
+    }
+    if (cut[x]) blend(colors.ground, 0.6 * Math.min(1, cut[x]));
+    if (due[x]) blend(colors.landing, 0.8 * Math.min(1, due[x]));
+    if (edge[x]) blend(colors.edge, Math.min(1, edge[x]));
+    if (gap) blend(colors.ground, gap);
+    pixels[y * width + x] = 0xff000000 | (blended[2] << 16) | (blended[1] << 8) | blended[0];
+  }
+}
