@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from gpufair.cli import budgets, figures, foresight, maintenance, nodes, replaying, run, sessions, watch
+from gpufair.cli import (
+    budgets,
+    figures,
+    foresight,
+    maintenance,
+    nodes,
+    replaying,
+    run,
+    sessions,
+    snapshots,
+    watch,
+    whatif,
+)
 from gpufair.cli.exits import EPILOG, Root
 
 app = typer.Typer(
@@ -53,7 +65,8 @@ app.add_typer(nodes.nodes, name="nodes", rich_help_panel=_CHANGE)
 app.add_typer(maintenance.maintenance, name="maintenance", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="node", hidden=True)  # of one node people say it so
 app.command("replay", rich_help_panel=_TRY)(replaying.replay)
-app.command("snapshot", rich_help_panel=_TRY)(replaying.snapshot)
+app.command("snapshot", rich_help_panel=_TRY)(snapshots.snapshot)
+app.command("whatif", rich_help_panel=_TRY)(whatif.whatif)
 app.command("serve", rich_help_panel=_RUN)(run.serve)
 app.command("demo", rich_help_panel=_RUN)(run.demo)
 app.command("lab", rich_help_panel=_RUN)(run.lab)

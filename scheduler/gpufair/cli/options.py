@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from gpufair.client import Client
+    from gpufair.core.model import Policy
 
 Found = TypeVar("Found")
 _COMPLETE_S = 1.0  # a shell that hangs on Tab is worse than one that knows nothing
@@ -39,6 +40,24 @@ def seconds_of(duration: str, option: str) -> float:
         return parse_duration(duration) / 1000
     except ValueError as err:
         raise typer.BadParameter(str(err), param_hint=option) from err
+
+
+def settings_of(settings: Iterable[str], policy: Policy) -> Policy:
+    """A policy with some options set as ``--set`` says.
+
+    Raises:
+        ConfigError: There is no such option, or its value is wrong.
+    """
+    from gpufair.service.policy_options import changed  # noqa: PLC0415  # only what plays policies needs it
+
+    return changed(policy, settings)
+
+
+def complete_setting(incomplete: str) -> list[tuple[str, str]]:
+    """Options of the policy, with their defaults."""
+    from gpufair.service.policy_options import options  # noqa: PLC0415  # as above
+
+    return [(f"{one.field}=", f"default {one.default}") for one in options() if one.field.startswith(incomplete)]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -118,6 +137,15 @@ WorkloadId = Annotated[
     str,
     typer.Argument(
         metavar="ID", help="Id, its first 4 characters or more, or a name.", autocompletion=complete_workload
+    ),
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="OPTION=VALUE",
+        help="Any option of the policy, like take_limit=3 or half_life=3d; may be repeated.",
+        autocompletion=complete_setting,
     ),
 ]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.", autocompletion=complete_node)]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpufair.cli.exits import FAILED, CommandError
-from gpufair.cli.options import AsJson, StateDir, client, write_text
+from gpufair.cli.options import AsJson
 from gpufair.cli.output import emit_json, line, pairs
 from gpufair.cli.progress import progress
+from gpufair.cli.snapshots import read_file
 from gpufair.cli.words import clean, span
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from gpufair.service.replayed import Difference, Replayed
 
 _LONGEST = 2000  # characters of one action that are shown to people; --json has all
-_MAX_SNAPSHOT_BYTES = 1 << 30
 
 
 def replay(
@@ -68,20 +68,6 @@ def replay(
         raise typer.Exit(FAILED)
 
 
-def snapshot(
-    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="Where to write it.")],
-    state_dir: StateDir = None,
-) -> None:
-    """Write the live state to a file, for `gpufair whatif --snapshot` and `gpufair replay --from`.
-
-    How workloads are run is left out, and for budget owners who are no operators names and reasons as well.
-    """
-    with client(state_dir) as service:
-        seen = service.snapshot()
-    write_text(file, json.dumps(seen, separators=(",", ":")))
-    typer.echo(f"the state after entry {seen.get('seq')} is in {file}", err=True)
-
-
 def _start(archive: Archive, begin: str | None) -> tuple[dict[str, Any] | None, int]:
     """The state to begin with, and the entry that it was taken after."""
     if begin is None:
@@ -99,22 +85,8 @@ def _start(archive: Archive, begin: str | None) -> tuple[dict[str, Any] | None, 
                 "Name one of these, or leave --from out"
             )
         return json.loads(snapshot.state), seq
-    return _from_file(Path(begin))
-
-
-def _from_file(path: Path) -> tuple[dict[str, Any], int]:
-    try:
-        if path.stat().st_size > _MAX_SNAPSHOT_BYTES:
-            raise CommandError(f"{path} is larger than 1 GiB, which no snapshot is; name another file")
-        data = json.loads(path.read_bytes())
-        return dict(data["state"]), int(data["seq"])
-    except OSError as err:
-        raise CommandError(
-            f"{path} cannot be read: {err.strerror or err}; name a file written by `gpufair snapshot`, 'last', or the "
-            "number of an entry"
-        ) from err
-    except (ValueError, KeyError, TypeError, RecursionError) as err:
-        raise CommandError(f"{path} holds no snapshot; `gpufair snapshot FILE` writes one") from err
+    data = read_file(Path(begin))
+    return data["state"], data["seq"]
 
 
 def _export(archive: Archive, path: Path) -> None:

@@ -271,3 +271,7 @@ class AsyncClient:
     async def snapshot(self) -> dict[str, Any]:
         """See ``calls.snapshot``."""
         return await self.send(calls.snapshot())
+
+    async def timeline_page(self, after: int = 0, **which: Any) -> dict[str, Any]:
+        """See ``calls.timeline_page``."""
+        return await self.send(calls.timeline_page(after, **which))

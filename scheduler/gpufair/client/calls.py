@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -250,6 +250,14 @@ def timeline(after: int = 0) -> Call[list[dict[str, Any]]]:
     """Events and decisions with their times, oldest first; those whose ``seq`` is above ``after``."""
     params = {"after": str(after)} if after else {}
     return Call("GET", f"{API}/timeline", lambda data: _objects(data, "records"), params)
+
+
+def timeline_page(
+    after: int = 0, *, since_s: float = 0.0, kinds: Iterable[str] = (), limit: int = 10_000
+) -> Call[dict[str, Any]]:
+    """A piece of the timeline: ``{"records", "last", "more"}``. The next one follows ``last``, if there are ``more``."""
+    params = {"after": str(after), "since_s": f"{since_s:.3f}", "kinds": ",".join(sorted(kinds)), "limit": str(limit)}
+    return Call("GET", f"{API}/timeline", _object, params)
 
 
 def snapshot() -> Call[dict[str, Any]]:

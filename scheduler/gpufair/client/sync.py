@@ -263,3 +263,7 @@ class Client:
     def snapshot(self) -> dict[str, Any]:
         """See ``calls.snapshot``."""
         return self.send(calls.snapshot())
+
+    def timeline_page(self, after: int = 0, **which: Any) -> dict[str, Any]:
+        """See ``calls.timeline_page``."""
+        return self.send(calls.timeline_page(after, **which))

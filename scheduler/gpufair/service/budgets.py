@@ -115,6 +115,31 @@ def budgets_from_json(data: object, users: Iterable[str] = ()) -> Budgets:
         raise BudgetError(str(err.args[0])) from err
 
 
+def share_of(share: object, path: str) -> str:
+    """A share as an exact decimal string. A TOML float is read as it was written, not as its binary neighbour.
+
+    Raises:
+        BudgetError: It is no weight; ``path`` is whose it would be.
+    """
+    number: Decimal | None = None
+    if not isinstance(share, bool) and isinstance(share, int | float | str) and len(str(share)) <= 64:
+        try:
+            number = Decimal(str(share))
+        except InvalidOperation:
+            number = None
+    if number is None or not number.is_finite():
+        raise BudgetError(f"share = {shown(share)} of {path!r} is not a number; a share is a weight >= 0, like 70")
+    if number < 0:
+        raise BudgetError(f"share = {share} of {path!r} is negative; a share is a weight >= 0, like 70")
+    exponent = number.normalize().as_tuple().exponent
+    if number > MAX_SHARE or (isinstance(exponent, int) and exponent < -MAX_SHARE_DIGITS):
+        raise BudgetError(
+            f"share = {share} of {path!r} is out of range; allowed are 0 to {MAX_SHARE:g} "
+            f"with at most {MAX_SHARE_DIGITS} decimals"
+        )
+    return f"{number:f}"
+
+
 class _NoLines(TomlSource):
     """A document that came without text."""
 
@@ -218,34 +243,10 @@ class _Reader:
         return path
 
     def _share(self, at: int, share: object, path: str) -> str:
-        """The share as an exact decimal string. A TOML float is read as it was written, not as its binary neighbour."""
-        number: Decimal | None = None
-        if not isinstance(share, bool) and isinstance(share, int | float | str) and len(str(share)) <= 64:
-            try:
-                number = Decimal(str(share))
-            except InvalidOperation:
-                number = None
-        if number is None or not number.is_finite():
-            self._fail(
-                f"share = {shown(share)} of {path!r} is not a number; a share is a weight >= 0, like 70",
-                "allocation",
-                at,
-                "share",
-            )
-        if number < 0:
-            self._fail(
-                f"share = {share} of {path!r} is negative; a share is a weight >= 0, like 70", "allocation", at, "share"
-            )
-        exponent = number.normalize().as_tuple().exponent
-        if number > MAX_SHARE or (isinstance(exponent, int) and exponent < -MAX_SHARE_DIGITS):
-            self._fail(
-                f"share = {share} of {path!r} is out of range; allowed are 0 to {MAX_SHARE:g} "
-                f"with at most {MAX_SHARE_DIGITS} decimals",
-                "allocation",
-                at,
-                "share",
-            )
-        return f"{number:f}"
+        try:
+            return share_of(share, path)
+        except BudgetError as err:
+            self._fail(str(err.args[0]), "allocation", at, "share")
 
     def _refuse_empty_families(self, allocations: list[Allocation], lines: dict[str, int]) -> None:
         """Siblings whose shares are all 0 would make everything below them 0/0."""

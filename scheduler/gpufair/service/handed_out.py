@@ -13,19 +13,20 @@ from gpufair.core.units import HOUR, Instant
 KEPT_ENDED: Final = HOUR
 
 
-def snapshot_text(state: State, seq: int, version: str, *, names: bool) -> str:
-    """The state after journal entry ``seq`` as JSON: ``{"seq", "at_s", "version", "state"}``.
+def snapshot_text(state: State, seq: int, now: Instant, version: str, *, names: bool) -> str:
+    """The state after journal entry ``seq`` as JSON: ``{"seq", "at_s", "now_s", "version", "state"}``.
 
     Args:
         state: A copy; workloads that ended long ago are dropped from it.
         seq: The number of the last entry in it.
+        now: The present; ``at_s`` is the instant of the last entry.
         version: Of the gpufair that writes it.
         names: Leave in what tells what somebody works on: names of workloads, reasons, names of variables.
     """
     state.forget(Instant(state.now - KEPT_ENDED))
     plain = core_snapshot.snapshot(state)
     plain["workloads"] = [_without_private(record, names=names) for record in plain["workloads"]]
-    answer = {"seq": seq, "at_s": state.now / 1000, "version": version, "state": plain}
+    answer = {"seq": seq, "at_s": state.now / 1000, "now_s": now / 1000, "version": version, "state": plain}
     return json.dumps(answer, separators=(",", ":"), allow_nan=False)
 
 

@@ -58,6 +58,10 @@ class Journal:
         """``Store.entries``."""
         return await self._call(self._store.entries, after, limit)
 
+    async def before(self, at_ms: int) -> int:
+        """``Store.before``."""
+        return await self._call(self._store.before, at_ms)
+
     async def meta(self, key: str) -> str | None:
         """``Store.meta``."""
         return await self._call(self._store.meta, key)

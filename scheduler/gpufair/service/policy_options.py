@@ -7,9 +7,10 @@ soon as it is there. Ranges that only the scheduler knows are checked by the sch
 from __future__ import annotations
 
 import re
+import tomllib
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
@@ -20,7 +21,8 @@ from gpufair.core.errors import InvalidSpec
 from gpufair.core.model import Policy
 from gpufair.core.units import DAY, HOUR, MINUTE, SECOND, Millis
 from gpufair.service.durations import format_duration
-from gpufair.service.tables import Table
+from gpufair.service.tables import ConfigError, Table, hint, shown
+from gpufair.service.toml_source import TomlSource
 
 OFF: Final = "off"
 YEAR: Final = Millis(365 * DAY)
@@ -100,6 +102,46 @@ def read_policy(policy: Table, grace: Table) -> Policy:
     policy.finish()
     grace.finish()
     return read
+
+
+def changed(policy: Policy, settings: Iterable[str], what: str = "--set") -> Policy:
+    """A policy with some options set otherwise, as ``window=3d`` or ``take_limit=off``.
+
+    Args:
+        policy: What is not named stays as it is there.
+        settings: ``OPTION=VALUE``: an option by its name in ``Policy``, a value as a configuration has it, quotes aside.
+        what: What errors call the place where they were written.
+
+    Raises:
+        ConfigError: There is no such option, its value is wrong or out of range, or they do not go together.
+    """
+    known = {one.field: one for one in options()}
+    source = TomlSource("")
+    for setting in settings:
+        name, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or name not in known:
+            why = f"there is no option {shown(name)}{hint(name, known)}" if equals else "it has no '='"
+            rule = f"write OPTION=VALUE, where OPTION is one of {', '.join(known)}"
+            raise ConfigError(f"{setting[:80]!r}: {why.removesuffix('?')}; {rule}", what, None)
+        one = known[name]
+        try:
+            value = one.read(Table(source, what, (), {one.key: _literal(text)}), one.key)
+        except ConfigError as err:
+            raise ConfigError(err.message, what, None) from err  # there is no file with lines
+        policy = replace(policy, **{name: value})
+    try:
+        check_policy(policy)
+    except InvalidSpec as err:
+        raise ConfigError(str(err), what, None) from err
+    return policy
+
+
+def _literal(text: str) -> Any:
+    """A value as somebody types it: TOML, or else a string without its quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def _culprit(said: str, tables: Mapping[str, Table]) -> tuple[Table, str | None]:

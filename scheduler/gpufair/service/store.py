@@ -240,6 +240,20 @@ class Store:
             rows = connection.execute(query).all()
         return tuple(Entry(row.at_ms, row.event, row.actions, row.policy, row.seq, row.core) for row in rows)
 
+    def before(self, at_ms: int) -> int:
+        """Number of the last entry of before an instant; 0: there is none.
+
+        Raises:
+            StoreUnavailable: It can't be read.
+        """
+        low, high = 0, self._seq  # entries are in order of time, and only their numbers have an index
+        with self._translated(), self._engine.connect() as connection:
+            while low < high:
+                middle = (low + high + 1) // 2
+                at = connection.scalar(sa.select(_journal.c.at_ms).where(_journal.c.seq == middle))
+                low, high = (middle, high) if at is not None and at < at_ms else (low, middle - 1)
+        return low
+
     def meta(self, key: str) -> str | None:
         """A note that the service made for itself."""
         with self._translated(), self._engine.connect() as connection:

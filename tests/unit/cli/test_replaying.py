@@ -68,9 +68,9 @@ def test_an_export_and_a_snapshot_file_are_read_back(journal: Path, tmp_path: Pa
     ("args", "said"),
     [
         (["{journal}", "--from", "3"], "keeps no whole snapshot after entry 3; it keeps them after: "),
-        (["{journal}", "--from", "{tmp}/none"], "cannot be read: No such file or directory; name a file written by"),
+        (["{journal}", "--from", "{tmp}/none"], "cannot be read: No such file or directory; `gpufair snapshot FILE` writes one"),
         (["{journal}", "--from", "{tmp}/bad"], "holds no snapshot; `gpufair snapshot FILE` writes one"),
-        (["{journal}", "--from", "{tmp}/odd"], "the snapshot cannot be read"),
+        (["{journal}", "--from", "{tmp}/odd"], "the snapshot cannot be read: snapshot: its version is 99"),
         (["{tmp}/bad"], "is no exported journal; name a journal.sqlite"),
         (["{tmp}/none"], "cannot be read: No such file or directory; name a journal"),
         (["{journal}", "--export", "{tmp}/no/folder"], "cannot be written: No such file or directory; name another"),

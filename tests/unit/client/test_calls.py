@@ -91,6 +91,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("profiles", (), {}, "GET /api/v1/profiles", None, {"profiles": [{"name": "p"}]}),
     ("conservation", (), {}, "GET /api/v1/conservation", None, {"error_gpu_ms": 0}),
     ("timeline", (), {}, "GET /api/v1/timeline", None, {"records": [{"seq": 1}]}),
+    ("timeline_page", (5,), {"kinds": ("End", "Start")}, "GET /api/v1/timeline", None, {"records": [], "last": 5, "more": False}),
     ("snapshot", (), {}, "GET /api/v1/snapshot", None, {"seq": 1, "at_s": 5.0, "version": "0.1.0", "state": {}}),
 ]  # fmt: skip
 

@@ -275,6 +275,37 @@ async def test_a_node_is_drained_by_operators(tmp_path: Path) -> None:
         assert (back.state, back.drain, back.empty_by_s) == ("ready", None, None)
 
 
+async def test_a_part_of_the_timeline_is_read(tmp_path: Path) -> None:
+    """Only what is asked for, page by page, from a time on: a reader of the last day need not read a year."""
+    async with service_at(tmp_path) as (it, client):
+        for name in ("w1", "w2"):
+            await client.post(f"{API}/workloads", json={"id": name, "gpus": 1, "user": "ada", "launch": LAUNCH})
+        await it.runtime._clock.advance(Millis(5000))  # type: ignore[attr-defined]  # the rig's is a virtual one
+        await client.post(f"{API}/workloads", json={"id": "w3", "gpus": 1, "user": "ada", "launch": LAUNCH})
+
+        async def page(**which: object) -> dict[str, Any]:
+            answer = await client.get(f"{API}/timeline", params={key: str(value) for key, value in which.items()})
+            assert answer.status_code == 200, answer.text
+            found: dict[str, Any] = answer.json()
+            return found
+
+        everything = await page()
+        assert (everything["last"], everything["more"]) == (it.journal.seq, False)
+        submitted = await page(kinds="Submitted,End")
+        assert [one["workload"] for one in submitted["records"]] == ["w1", "w2", "w3"]
+        late = await page(kinds="Submitted", since_s=START / 1000 + 1)
+        assert [one["workload"] for one in late["records"]] == ["w3"]
+        assert (await page(since_s=START / 1000 + 60))["records"] == []
+        found, last, more = [], 0, True
+        while more:
+            part = await page(after=last, limit=2)
+            found += part["records"]
+            last, more = part["last"], part["more"]
+        assert found == everything["records"]
+        for wrong in ({"since_s": "-1"}, {"since_s": "nan"}, {"limit": "0"}, {"kinds": "x" * 2001}):
+            assert (await client.get(f"{API}/timeline", params=wrong)).status_code == 422
+
+
 async def test_maintenance_is_planned_by_operators_and_known_to_all(tmp_path: Path) -> None:
     """What is done by then starts, what is not waits; it is cordoned when the time has come."""
     async with service_at(tmp_path) as (it, client):

@@ -55,6 +55,17 @@ def test_a_snapshot_shortens_the_tail(url: str) -> None:
     store.close()
 
 
+def test_the_last_entry_before_an_instant(url: str) -> None:
+    """Found by halving; of several at one instant the first is the first that is not before it."""
+    store = Store(url, "1")
+    assert store.before(0) == store.before(10**13) == 0
+    times = [5, 5, 7, 7, 7, 9, 20]
+    store.append([NewEntry(at, "{}", "[]", "p") for at in times])
+    for at in range(25):
+        assert store.before(at) == sum(one < at for one in times)
+    store.close()
+
+
 def test_a_damaged_snapshot_is_passed_over(url: str, tmp_path: Path) -> None:
     """An older one with a longer tail gives the same state."""
     store = Store(url, "1")

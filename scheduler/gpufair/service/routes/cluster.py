@@ -183,9 +183,27 @@ async def conservation(request: Request) -> Answer:
 
 
 @router.get("/timeline")
-async def timeline(request: Request, after: Annotated[int, Query(ge=0)] = 0) -> Answer:
-    """What happened and what was decided, oldest first, from the journal; ``after`` is an entry's ``seq``."""
+async def timeline(
+    request: Request,
+    after: Annotated[int, Query(ge=0)] = 0,
+    since_s: Annotated[float, Query(ge=0, le=1e11, allow_inf_nan=False)] = 0.0,
+    kinds: Annotated[str, Query(max_length=2000)] = "",
+    limit: Annotated[int, Query(ge=1, le=MAX_TIMELINE)] = MAX_TIMELINE,
+) -> Answer:
+    """What happened and what was decided, oldest first, from the journal.
+
+    ``after`` is an entry's ``seq``; ``since_s`` leaves out what is older, ``kinds`` other classes than those named;
+    ``limit`` is of entries looked at, of which ``last`` is the last one, and there are ``more`` behind it or not.
+    """
     it, who = context(request), principal(request)
-    entries = await it.journal.entries(after, MAX_TIMELINE)
-    found = await asyncio.to_thread(records, entries)
-    return {"records": found if who.operates else [without_names(record) for record in found]}
+    if since_s:
+        after = max(after, await it.journal.before(int(since_s * 1000)))
+    entries = await it.journal.entries(after, limit)
+    wanted = frozenset(kinds.split(",")) if kinds else None
+
+    def select() -> list[Answer]:
+        found = [record for record in records(entries) if wanted is None or record["kind"] in wanted]
+        return found if who.operates else [without_names(record) for record in found]
+
+    last = entries[-1].seq if entries else after
+    return {"records": await asyncio.to_thread(select), "last": last, "more": last < it.journal.seq}
