@@ -49,10 +49,10 @@ def test_sacct_gives_a_row_for_each_job_that_ran_on_gpus(tmp_path):
     assert trace.epoch_s == 1772359140  # 2026-03-01T09:59:00Z
     assert trace.counts == {"job steps": 2, "never ran": 2, "without GPUs": 1}
     assert trace.rows == (
-        Row(7, "9+0", Millis(0), Millis(30 * S), 12.0, "cy", "speech", status="failed", nodes=2, priority=1),
+        Row(7, "9+0", Millis(0), Millis(30 * S), 12.0, "cy", "speech", status="failed", nodes=2),
         Row(
             2, "7", Millis(60 * S), Millis(((2 * 24 + 3) * 3600 + 4 * 60 + 5) * S), 16.0, "ann", "vision",
-            status="completed", nodes=2, priority=4294, gpu_type="a100", requested=Millis(72 * HOUR),
+            status="completed", nodes=2, gpu_type="a100", requested=Millis(72 * HOUR),
         ),
         Row(
             5, "8_4", Millis(70 * S), Millis(600 * S), 1.0, "bob", "speech",
@@ -60,7 +60,7 @@ def test_sacct_gives_a_row_for_each_job_that_ran_on_gpus(tmp_path):
         ),
         Row(
             10, "11", Millis(3660 * S), Millis(3600 * S), 2.0, "cy", "",
-            status="running", nodes=1, priority=1, requested=Millis(HOUR),
+            status="running", nodes=1, requested=Millis(HOUR),
         ),
     )  # fmt: skip
     assert [row.outcome for row in trace.rows[:3]] == [Outcome.FAILED, Outcome.COMPLETED, Outcome.CANCELLED]
@@ -77,7 +77,7 @@ def test_sacct_may_end_its_lines_with_bars_and_leave_out_the_header(tmp_path):
     assert plain.rows == barred.rows
     assert plain.rows[0]._replace(line=0) == Row(
         0, "2", Millis(0), Millis(60 * S), 4.0, "ann", "vision",
-        status="timeout", nodes=1, priority=5, requested=Millis(600 * S),
+        status="timeout", nodes=1, requested=Millis(600 * S),
     )  # fmt: skip
 
 
@@ -96,13 +96,19 @@ def test_sacct_without_a_header_may_have_other_fields(tmp_path):
 
 
 def test_of_the_runs_of_one_job_the_last_one_counts(tmp_path):
-    line = "3|2026-03-01T10:00:00|{start}|{end}|gres/gpu=8|{state}\n"
+    line = "3|{submit}|{start}|{end}|gres/gpu=8|{state}\n"
     text = "JobID|Submit|Start|End|AllocTRES|State\n" + "".join(
-        line.format(start=f"2026-03-01T1{hour}:00:00", end=f"2026-03-01T1{hour}:{minutes}:00", state=state)
+        line.format(
+            submit=f"2026-03-01T1{hour - 1}:30:00",
+            start=f"2026-03-01T1{hour}:00:00",
+            end=f"2026-03-01T1{hour}:{minutes}:00",
+            state=state,
+        )
         for hour, minutes, state in ((1, 10, "PREEMPTED"), (2, 20, "NODE_FAIL"), (3, 30, "COMPLETED"))
     )
     trace = read_trace(write(tmp_path, text), strict=True)
     assert trace.rows == (Row(4, "3", Millis(0), Millis(1800 * S), 8.0, status="completed"),)
+    assert trace.epoch_s == 1772361000  # 2026-03-01T10:30:00Z, the first submission
     assert trace.counts == {"earlier runs of the same job": 2}
 
 

@@ -13,22 +13,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpufair.core import events as ev
+from gpufair.core.actions import GrantLanding
 from gpufair.core.codec import encode
 from gpufair.core.errors import GpufairError
-from gpufair.core.model import Allocation, Kind, Node, Outcome
+from gpufair.core.model import Allocation, Kind, Node, Outcome, Policy
 from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, WorkloadId
+from gpufair.service.archive import open_archive, write_export
 from gpufair.service.codec import dump_actions, dump_event
 from gpufair.service.store import NewEntry, Store
 from gpufair.service.timeline import records, without_names
 from gpufair.sim.traces import BadRow, Options, Row, Trace, TraceError, TraceTooLarge, read_trace
-from tests.world import CAUSE, FULL, PROMPT, Audit, World
+from tests.world import CAUSE, FULL, LANDINGS, PROMPT, Audit, World
 
 EPOCH = 1_700_000_000_000
 
 
-def story() -> World:
+def story(policy: Policy = FULL) -> World:
     """Runs that end, one that is preempted and resumes, one cut by a lost node, one cancelled in the queue."""
-    world = World(FULL)
+    world = World(policy)
     world.feed(ev.TimePassed(Instant(EPOCH), CAUSE))
     leaves = [Allocation(AllocationPath("a")), Allocation(AllocationPath("b"), members=("ann",))]
     world.set_up(leaves, [Node(NodeName("n1"), 2), Node(NodeName("n2"), 2)])
@@ -98,19 +100,58 @@ def test_a_journal_gives_what_workloads_really_had(tmp_path):
     assert max(starts.values()) > 1, "the story has nobody who ran twice"
 
 
+def test_what_is_decided_about_the_future_is_not_taken_for_the_present(tmp_path):
+    world = story(LANDINGS)
+    last = max(each.event.at for each in world.journal)
+    coming = [action.at for _, action in world.actions() if isinstance(action, GrantLanding)]
+    assert max(coming) > EPOCH
+    trace = read_trace(in_a_database(world, tmp_path / "journal.sqlite"), strict=True)
+    assert {row.job_id: row.duration for row in trace.rows} == expected_runs(world)
+    # Cut just behind a landing that lies ahead: who runs then has not run until then.
+    cut = next(
+        at for at, each in enumerate(world.journal) if any(isinstance(one, GrantLanding) for one in each.actions)
+    )
+    world.journal = world.journal[: cut + 1]
+    now = world.journal[-1].event.at
+    assert now < last
+    trace = read_trace(in_a_database(world, tmp_path / "cut.sqlite"), strict=True)
+    assert {row.job_id: row.duration for row in trace.rows} == expected_runs(world)
+
+
+def test_a_live_journal_is_read_beside_its_writer_and_a_copy_leaves_no_files(tmp_path):
+    world = story()
+    store = Store(f"sqlite:///{tmp_path / 'journal.sqlite'}", "test")
+    entries = [
+        NewEntry(each.event.at, dump_event(each.event), dump_actions(each.actions), "p") for each in world.journal
+    ]
+    store.append(entries[:-1])
+    assert (tmp_path / "journal.sqlite-wal").exists()
+    assert read_trace(tmp_path / "journal.sqlite").rows
+    store.append(entries[-1:])
+    store.close()
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    (folder / "journal.sqlite").write_bytes((tmp_path / "journal.sqlite").read_bytes())
+    assert same(read_trace(folder), read_trace(tmp_path))
+    assert [path.name for path in folder.iterdir()] == ["journal.sqlite"]
+
+
 def same(one: Trace, other: Trace) -> bool:
     return [row._replace(line=0) for row in one.rows] == [row._replace(line=0) for row in other.rows]
 
 
-def test_database_timeline_and_lines_say_the_same(tmp_path):
+def test_database_timeline_lines_and_export_say_the_same(tmp_path):
     path = in_a_database(story(), tmp_path / "journal.sqlite")
     timeline = as_timeline(path)
     trace = read_trace(path)
     whole, lines, masked = tmp_path / "timeline.json", tmp_path / "timeline.jsonl", tmp_path / "masked.json"
+    export = tmp_path / "export.json"
+    with export.open("w") as out, open_archive(path) as archive:
+        write_export((kept.entry for kept in archive.entries()), out)
     whole.write_text(json.dumps({"records": timeline}))
     lines.write_text("\n".join(json.dumps(record) for record in timeline))
     masked.write_text(json.dumps({"records": [without_names(record) for record in timeline]}))
-    for other in (whole, lines, masked):
+    for other in (whole, lines, masked, export):
         assert same(read_trace(other, strict=True), trace)
         assert [row.line for row in read_trace(other).rows] == [row.line for row in trace.rows]
 

@@ -1,4 +1,8 @@
-"""What the service itself recorded: its ``journal.sqlite``, the answer of ``GET /api/v1/timeline``, or events as JSON Lines."""
+"""What the service itself recorded.
+
+That is its ``journal.sqlite``, what ``gpufair replay --export`` wrote, the answer of ``GET /api/v1/timeline``, or events as
+JSON Lines.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +28,19 @@ from gpufair.sim.traces.tally import Tally
 LATEST: Final = int(fields.MOST_SECONDS * 1000)
 ENDS: Final = frozenset({"Exited", "Released", "StartFailed"})
 RUNNING: Final = "running"  # it is still going on where the journal ends
+BATCH: Final = 2000  # entries of one read: none holds on to an old state of a live journal for long
+_ENTRIES: Final = "SELECT seq, event, actions FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
 EARLIER: Final = "submitted before the journal begins"
 
 
 def looks_like_journal(head: str) -> bool:
     """Whether the beginning of a JSON file is one of a journal or a timeline."""
-    return '"records"' in head[:40] or '"cause"' in head or ('"type"' in head and '"kind"' in head)
+    return (
+        '"records"' in head[:40]
+        or '"gpufair-journal"' in head[:40]
+        or '"cause"' in head
+        or ('"type"' in head and '"kind"' in head)
+    )
 
 
 @dataclass(slots=True)
@@ -63,7 +74,7 @@ class _Lives:
     def take(self, line: int, record: Item) -> None:
         """One event or action. Raises ``Wrong`` if it makes no sense."""
         kind, action = _kind_of(record)
-        at = _at(record, self.now)
+        at = self.now if action else _at(record)
         self.now = max(self.now, at)
         if kind == "Submitted":
             self._submitted(line, at, record)
@@ -181,11 +192,11 @@ def _kind_of(record: Item) -> tuple[str, bool]:
     return kind, kind in ACTIONS
 
 
-def _at(record: Item, now: Instant) -> Instant:
-    """When it was. Actions in the journal have no time of their own: they follow their event."""
-    if "at" in record:
-        return Instant(int_of(record, "at", 0, LATEST))
-    at_s = record.get("at_s", now / 1000)
+def _at(event: Item) -> Instant:
+    """When it was. (Actions follow their event; an ``at`` of theirs is when something will be.)"""
+    if "at" in event:
+        return Instant(int_of(event, "at", 0, LATEST))
+    at_s = event.get("at_s")
     if not isinstance(at_s, int | float) or isinstance(at_s, bool) or not 0 <= at_s <= fields.MOST_SECONDS:
         raise Wrong(f"at_s is {shown(str(at_s))}: not a time")
     return Instant(round(at_s * 1000))
@@ -193,27 +204,42 @@ def _at(record: Item, now: Instant) -> Instant:
 
 def _records(source: Source) -> Iterator[tuple[int, Item]]:
     if source.is_database():
-        yield from _entries(source)
+        for seq, event, actions in _entries(source):
+            yield from _unfolded(seq, _loaded(source, seq, event, dict), _loaded(source, seq, actions, list))
         return
     for line, item in items(source):
-        seq = item.get("seq")
-        yield (seq if isinstance(seq, int) else line), item
+        numbered = item.get("seq")
+        number = numbered if isinstance(numbered, int) else line
+        event, decided = item.get("event"), item.get("actions")
+        if isinstance(event, dict):  # an entry of an exported journal
+            yield from _unfolded(number, event, decided if isinstance(decided, list) else [])
+        else:
+            yield number, item
 
 
-def _entries(source: Source) -> Iterator[tuple[int, Item]]:
-    """The records of a journal as the service keeps it; it may be in use."""
+def _unfolded(seq: int, event: Item, actions: list[Any]) -> Iterator[tuple[int, Item]]:
+    yield seq, event
+    for action in actions:
+        yield seq, action if isinstance(action, dict) else {}
+
+
+def _entries(source: Source) -> Iterator[tuple[int, object, object]]:
+    """The entries of a journal as the service keeps it; it may be in use."""
     path = source.path.absolute()
     if source.packed():
         raise source.error("it is a packed database; unpack it")
-    query = "SELECT seq, event, actions FROM journal ORDER BY seq"
+    # Opened by a reader alone, SQLite would make files beside a copy.
+    alone = not any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm"))
+    uri = f"file:{quote(str(path))}?mode=ro{'&immutable=1' if alone else ''}"
+    after, count = -1, 0
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0)) as database:
-            for count, (seq, event, actions) in enumerate(database.execute(query), 1):
+        with closing(sqlite3.connect(uri, uri=True, timeout=5.0)) as database:
+            while rows := database.execute(_ENTRIES, (after, BATCH)).fetchall():
+                count += len(rows)
                 if count > source.options.max_lines:
                     raise TraceTooLarge(str(path), "it has more entries", source.options.max_lines, "max_lines")
-                yield seq, _loaded(source, seq, event, dict)
-                for action in _loaded(source, seq, actions, list):
-                    yield seq, action if isinstance(action, dict) else {}
+                yield from rows
+                after = rows[-1][0]
     except sqlite3.Error as err:
         raise source.error(f"it is a database, but no journal that can be read ({err})") from err
 

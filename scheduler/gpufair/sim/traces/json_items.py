@@ -1,4 +1,4 @@
-"""Objects of a JSON file, one at a time: of a list, of ``{"records": [...]}``, or one after another (JSON Lines)."""
+"""Objects of a JSON file, one at a time: of a list, of ``{"records": [...]}`` (or ``entries``), or one after another (JSON Lines)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpufair.sim.traces.source import Source
 
 Item = dict[str, Any]
 LARGEST: Final = 16 * 1024**2  # characters of one object
-_OPENING: Final = re.compile(r'\s*(?:\{\s*"records"\s*:\s*)?\[')
+_OPENING: Final = re.compile(r'\s*(?:\{(?:\s*"\w+"\s*:\s*(?:"[^"]*"|\d+)\s*,)*\s*"(?:records|entries)"\s*:\s*)?\[')
 _BETWEEN: Final = re.compile(r"[\s,]*")
 
 

@@ -34,6 +34,9 @@ FORMATS: Final[Mapping[str, tuple[Callable[..., Trace], str]]] = MappingProxyTyp
 )
 
 
+JOURNAL: Final = "journal.sqlite"  # in the state folder of a service
+
+
 class UnknownFormat(TraceError):
     """A file is of no format that is known here."""
 
@@ -49,7 +52,7 @@ def read_trace(
     """Read the jobs of a trace, packed with gzip or not.
 
     Args:
-        path: The file.
+        path: The file, or the state folder of a service.
         fmt: One of ``FORMATS``, or "auto": by its content.
         strict: Refuse a file with bad rows, in place of skipping and counting them.
         progress: Told now and then how many bytes of how many were read.
@@ -59,7 +62,10 @@ def read_trace(
         TraceError: It can't be read, or it is of no known format (``UnknownFormat``), exceeds a limit
             (``TraceTooLarge``), or is to be read strictly and has bad rows (``BadRows``).
     """
-    source = Source(Path(path), options, progress)
+    path = Path(path)
+    if (path / JOURNAL).is_file():
+        path /= JOURNAL
+    source = Source(path, options, progress)
     if fmt != "auto" and fmt not in FORMATS:
         raise UnknownFormat(str(path), f"the format {fmt!r} is not known; {_known()}")
     found = _format_of(source) if fmt == "auto" else fmt

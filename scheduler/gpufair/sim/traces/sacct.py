@@ -39,7 +39,8 @@ def read_sacct(source: Source, *, strict: bool = False) -> Trace:
     """Read what Slurm says about jobs.
 
     Steps are passed over; each task of an array and each part of a heterogeneous job is a job. Of several runs of one
-    job (``--duplicates``) the last one counts. Times are the cluster's own and taken as if they were UTC.
+    job (``--duplicates``) the last one counts, from the first submission. Slurm's priorities are not taken over: they are
+    the ranks that its own policy worked out, not wishes. Times are the cluster's own and taken as if they were UTC.
 
     Raises:
         TraceError: It can't be read, or (``BadRows``) it is to be read strictly and has bad rows.
@@ -60,7 +61,9 @@ def read_sacct(source: Source, *, strict: bool = False) -> Trace:
     for each in runs.values():
         for _ in each[:-1]:
             tally.leave_out(EARLIER)
-    tally.take(((each[-1].line, each[-1]) for each in runs.values()), lambda _line, row: row)
+    # Slurm resets the time of submission when it queues a job again.
+    first = ((each[-1].line, each[-1]._replace(submit=min(run.submit for run in each))) for each in runs.values())
+    tally.take(first, lambda _line, row: row)
     tally.remark("times without a zone are taken as UTC")
     return tally.trace(dated=True)
 
@@ -85,7 +88,7 @@ class _Reader:
         self._elapsed, self._raw, self._state = at("elapsed"), at("elapsedraw"), at("state")
         self._resources = [at(name) for name in ("alloctres", "allocgres", "reqtres")]
         self._user, self._account, self._nodes = at("user"), at("account"), at("nnodes", "allocnodes", "nodes")
-        self._priority, self._limit = at("priority"), at("timelimit")
+        self._limit = at("timelimit")
         self._began = table.has("start")
         self._names = Memo(lambda text: fields.name(text, "a name"))
         self._states = Memo(_state)
@@ -108,7 +111,7 @@ class _Reader:
         gpus, gpu_type = next((found for at in self._resources if (found := self._gpus[cells[at]])[0]), (0.0, ""))
         if not gpus:
             return NO_GPUS
-        nodes, priority, limit = cells[self._nodes], cells[self._priority], cells[self._limit]
+        nodes, limit = cells[self._nodes], cells[self._limit]
         return Row(
             line=line,
             job_id=job_id,
@@ -119,7 +122,6 @@ class _Reader:
             project=self._names[cells[self._account]],
             status=self._states[cells[self._state]],
             nodes=None if nodes.strip() in {"", "0"} else fields.nodes(nodes, "NNodes"),
-            priority=fields.priority(priority, "Priority") if priority.strip() else None,
             gpu_type=gpu_type,
             requested=None if limit.strip().lower() in _NO_LIMIT else fields.elapsed(limit, "Timelimit"),
         )
