@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import pickle
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,6 +58,11 @@ def test_every_published_field_is_read_and_an_empty_one_stays_unknown(tmp_path):
         ),
     )  # fmt: skip
     assert [row.outcome for row in trace.rows] == [Outcome.COMPLETED, Outcome.FAILED]
+
+
+def test_a_trace_can_be_handed_to_another_process(tmp_path):
+    trace = read_trace(write(tmp_path, f"{HEADER}\n{GOOD}\nx"))
+    assert pickle.loads(pickle.dumps(trace)) == trace
 
 
 def test_jobs_of_one_moment_keep_the_order_of_the_file(tmp_path):
@@ -153,6 +160,12 @@ def test_cancelled_and_failed_jobs_are_kept(tmp_path):
     assert outcomes == [Outcome.CANCELLED] * 2 + [Outcome.FAILED] * 3 + [Outcome.COMPLETED] * 3
 
 
+def test_submissions_in_unix_time_begin_at_the_first(tmp_path):
+    trace = read_trace(write(tmp_path, f"{HEADER}\na,1700000060,60,1,,,,\nb,1700000000.5,60,1,,,,"))
+    assert [(row.job_id, row.submit) for row in trace.rows] == [("b", 0), ("a", 59_500)]
+    assert trace.epoch_s == 1_700_000_000.5
+
+
 def test_a_kind_of_another_scheduler_is_said_not_guessed(tmp_path):
     trace = read_trace(write(tmp_path, f"{HEADER}\na,0,60,1,,,service,"))
     assert trace.rows[0].kind == ""
@@ -163,7 +176,9 @@ def test_a_kind_of_another_scheduler_is_said_not_guessed(tmp_path):
     ("data", "said"),
     [
         (b"", "it is empty"),
-        (b"\n\n", "its format is not known; known formats: csv (CSV with"),
+        (b"\n\n", "its format is not known; it begins with ''; known formats: csv (CSV with"),
+        (b"JobID    JobName\n------- -------\n", "print it with --parsable2"),
+        (b"date,total\n1,2", "it begins with 'date,total'; known formats"),
         (b"job_id,submit_s,gpus\na,0,1", "its format is not known"),
         (b"\x00\xff\x13", "its format is not known"),
         (f"{HEADER}\n".encode(), "there is no job that ran on GPUs in it, read as csv (no lines)"),
@@ -197,6 +212,9 @@ def test_a_missing_file_and_a_folder_say_so(tmp_path):
         read_trace(tmp_path / "nothing.csv")
     with pytest.raises(TraceError, match="it is a folder"):
         read_trace(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match="it is a pipe or a device; save it as a file first"):
+        read_trace(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize(
@@ -231,11 +249,11 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_noticed_on_the_way(tmp_path)
 
 
 def test_progress_ends_with_all_of_the_file(tmp_path):
-    path = write(tmp_path, gzip.compress("\n".join((HEADER, *(f"{i},0,6,8,,,," for i in range(200_000)))).encode()))
+    path = write(tmp_path, gzip.compress("\n".join((HEADER, *(f"{i},0,6,8,,,," for i in range(100_000)))).encode()))
     told: list[tuple[int, int]] = []
     read_trace(path, progress=lambda done, size: told.append((done, size)))
     assert told == sorted(told)
-    assert len(told) > 2
+    assert len(told) > 1
     assert told[-1] == (path.stat().st_size, path.stat().st_size)
 
 
@@ -245,7 +263,7 @@ ROWS = st.builds(
     Row,
     line=st.just(0),
     job_id=WORDS.filter(bool),
-    submit=st.integers(0, 10**13).map(Millis),
+    submit=st.integers(0, 9 * 10**11).map(Millis),
     duration=SPANS,
     gpus=st.floats(0.001, 1e6) | st.integers(1, 1024).map(float),
     user=WORDS,
@@ -261,7 +279,7 @@ ROWS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ROWS, min_size=1, max_size=8, unique_by=lambda row: row.job_id), st.sampled_from(("t.csv", "t.csv.gz")))
 def test_what_was_written_is_read_again(tmp_path, rows, name):
     path = tmp_path / name
@@ -277,7 +295,7 @@ def test_what_was_written_is_read_again(tmp_path, rows, name):
 CELLS = st.text(max_size=6) | st.sampled_from(["0", "1", "nan", "1e999", "-0", "²", "١", "1e-9", '"', "\r", "9" * 400])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(CELLS, max_size=16).map(",".join), max_size=6), st.booleans())
 def test_no_cells_raise_anything_but_our_errors(tmp_path, lines, strict):
     header = "job_id,submit_s,duration_s,gpus,nodes,min_runtime_s,priority,resumable,kind,status"
@@ -287,7 +305,7 @@ def test_no_cells_raise_anything_but_our_errors(tmp_path, lines, strict):
         assert all(row.duration > 0 and row.gpus > 0 and row.submit >= 0 for row in trace.rows)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200), st.sampled_from((b"", b"\x1f\x8b", f"{HEADER}\n{GOOD}\n".encode())))
 def test_no_bytes_raise_anything_but_our_errors(tmp_path, data, start):
     for fmt in ("auto", "csv"):

@@ -243,7 +243,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_records_raise_anything_but_our_errors(tmp_path, data):
     told = [encode(each.event) for each in story_once()][:40]

@@ -12,6 +12,7 @@ from gpufair.sim.traces.cluster_log import looks_like_cluster_log, read_cluster_
 from gpufair.sim.traces.csv_reader import NEEDED, read_csv
 from gpufair.sim.traces.csv_table import column_names
 from gpufair.sim.traces.errors import TraceError
+from gpufair.sim.traces.fields import shown
 from gpufair.sim.traces.journal import looks_like_journal, read_journal
 from gpufair.sim.traces.options import USUAL, Options
 from gpufair.sim.traces.philly import read_philly
@@ -98,7 +99,10 @@ def _format_of(source: Source) -> str:
         )
     if head.startswith(";"):
         return "swf"
-    raise UnknownFormat(str(source.path), f"its format is not known; {_known()}")
+    first = next(iter(lines), "")
+    if first.startswith("JobID "):
+        raise source.error("it looks like the table that sacct prints for people; print it with --parsable2")
+    raise UnknownFormat(str(source.path), f"its format is not known; it begins with {shown(first)}; {_known()}")
 
 
 def _format_of_line(line: str) -> str:

@@ -93,7 +93,7 @@ class Trace:
     format: str
     rows: tuple[Row, ...]
     skipped: tuple[BadRow, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    counts: Mapping[str, int] = field(default_factory=dict)
     epoch_s: float | None = None
     remarks: tuple[str, ...] = ()
 

@@ -144,7 +144,7 @@ class Source:
     def _opened(self) -> Iterator[tuple[gzip.GzipFile | BufferedReader, BufferedReader]]:
         """The unpacked file, and the file itself."""
         if not self.path.is_file():
-            raise self.error("it is a folder" if self.path.is_dir() else "there is no such file")
+            raise self.error(_not_there(self.path))
         try:
             with self.path.open("rb") as raw:
                 start = raw.read(8)
@@ -165,3 +165,10 @@ class Source:
             raise self.error(f"its gzip data are damaged ({err}); fetch it again") from None
         except OSError as err:
             raise self.error(f"it cannot be read ({err.strerror or err})") from err
+
+
+def _not_there(path: Path) -> str:
+    if path.is_dir():
+        return "it is a folder"
+    # A pipe can be read only once, and what a trace is has to be seen first.
+    return "it is a pipe or a device; save it as a file first" if path.exists() else "there is no such file"

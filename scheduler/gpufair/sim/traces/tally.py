@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import MappingProxyType
 from typing import Final, TypeVar
 
 from gpufair.core.units import Millis
@@ -79,7 +78,8 @@ class Tally:
         """All of it.
 
         Args:
-            dated: Submissions are Unix times; the first one becomes the trace's zero.
+            dated: Submissions are Unix times, and the first one becomes the trace's zero. (So it does where they lie
+                decades after a zero of their own.)
             epoch_s: Unix seconds of the trace's zero, where it is not dated.
 
         Raises:
@@ -96,8 +96,8 @@ class Tally:
                 f"there is no job that ran on GPUs in it, read as {self._format} ({why or 'no lines'}{first})"
             )
         rows = sorted(self._rows, key=lambda row: row.submit)
-        if dated:
-            zero = rows[0].submit
+        zero = rows[0].submit
+        if dated or zero >= FIRST_DATE:
             rows = [row._replace(submit=Millis(row.submit - zero)) for row in rows]
             epoch_s = zero / 1000 if zero >= FIRST_DATE else None
         return Trace(
@@ -105,7 +105,7 @@ class Tally:
             format=self._format,
             rows=tuple(rows),
             skipped=tuple(self._bad),
-            counts=MappingProxyType(dict(sorted(self._counts.items()))),
+            counts=dict(sorted(self._counts.items())),
             epoch_s=epoch_s,
             remarks=tuple(self._remarks),
         )
