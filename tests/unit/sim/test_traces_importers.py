@@ -338,6 +338,7 @@ def test_a_philly_table_is_read_by_the_names_of_its_columns(tmp_path):
         "e,v1,u1,Killed,,2017-10-07 01:10:00,2017-10-07 01:19:00,4\n"
     )
     trace = read_trace(write(tmp_path, text))
+    assert read_trace(write(tmp_path, text), "philly").rows == trace.rows
     assert trace.rows == (Row(2, "a", Millis(0), Millis(60 * S), 4.0, "u1", "v1", status="pass"),)
     assert trace.counts == {"bad": 2, "never ran": 1, "without a known run time": 1}
     assert trace.skipped == (

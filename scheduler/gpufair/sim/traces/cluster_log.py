@@ -30,13 +30,13 @@ def looks_like_cluster_log(columns: set[str]) -> bool:
     return all(columns.intersection(name.split("|")) for name in NEEDED)
 
 
-def read_cluster_log(source: Source, *, strict: bool = False) -> Trace:
-    """Read such a table. Times without a zone are taken as if they were UTC.
+def read_cluster_log(source: Source, *, strict: bool = False, form: str = "helios") -> Trace:
+    """Read such a table, ``form`` being what it is called. Times without a zone are taken as if they were UTC.
 
     Raises:
         TraceError: It can't be read, or (``BadRows``) it is to be read strictly and has bad rows.
     """
-    table, tally = Table(source, NEEDED), Tally(source, "helios", strict=strict)
+    table, tally = Table(source, NEEDED), Tally(source, form, strict=strict)
     tally.take(table.rows(tally.bad), _row_reader(table))
     tally.remark("times without a zone are taken as UTC")
     return tally.trace(dated=True)

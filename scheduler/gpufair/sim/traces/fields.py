@@ -117,6 +117,7 @@ def elapsed(text: str, what: str) -> Millis:
     return Millis(total * 1000 + int((fraction or "0").ljust(3, "0")[:3]))
 
 
-def shown(text: str) -> str:
+def shown(text: str, most: int = 40) -> str:
     """A value as an error quotes it: short, and harmless to a terminal."""
-    return ascii(text if len(text) <= 40 else text[:39] + "…") if not text.isprintable() else repr(text[:40])
+    text = text if len(text) <= most else text[: most - 1] + "…"
+    return repr(text) if text.isprintable() else ascii(text)

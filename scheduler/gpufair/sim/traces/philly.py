@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from gpufair.core.units import Millis, since
 from gpufair.sim.traces import fields
+from gpufair.sim.traces.cluster_log import read_cluster_log
 from gpufair.sim.traces.fields import Wrong
 from gpufair.sim.traces.json_items import Item, items, list_of, text_of
 from gpufair.sim.traces.row import NEVER_RAN, NO_GPUS, NO_RUN, Row, Trace
@@ -16,7 +17,7 @@ MOST_ATTEMPTS: Final = 10_000
 
 
 def read_philly(source: Source, *, strict: bool = False) -> Trace:
-    """Read a job log of Philly.
+    """Read a job log of Philly, or one of the tables that were made of it.
 
     A job has the shape of its last attempt that got GPUs; its run time is that of all attempts, so weighted that its
     GPU time is theirs. Times are the cluster's own and taken as if they were UTC.
@@ -24,6 +25,8 @@ def read_philly(source: Source, *, strict: bool = False) -> Trace:
     Raises:
         TraceError: It can't be read, or (``BadRows``) it is to be read strictly and has bad rows.
     """
+    if not source.head().lstrip().startswith((b"[", b"{")):
+        return read_cluster_log(source, strict=strict, form="philly")
     tally = Tally(source, "philly", strict=strict)
     tally.take(items(source), _row_of)
     tally.remark("times without a zone are taken as UTC")

@@ -26,8 +26,8 @@ FORMATS: Final[Mapping[str, tuple[Callable[..., Trace], str]]] = MappingProxyTyp
         "csv": (read_csv, "CSV with the columns job_id,submit_s,duration_s,gpus"),
         "sacct": (read_sacct, "Slurm's sacct --parsable2"),
         "swf": (read_swf, "the Standard Workload Format"),
-        "philly": (read_philly, "Philly's cluster_job_log in JSON"),
-        "helios": (read_cluster_log, "a cluster log in CSV with dates, as of Helios or Philly"),
+        "philly": (read_philly, "Philly's cluster_job_log in JSON, or such a log in CSV"),
+        "helios": (read_cluster_log, "Helios' cluster_log.csv, or another one with dates"),
         "pai": (read_pai, "PAI's task table"),
         "openb": (read_openb, "Alibaba's pod list openb"),
         "journal": (read_journal, "the service's journal.sqlite or timeline"),
@@ -102,7 +102,7 @@ def _format_of(source: Source) -> str:
     first = next(iter(lines), "")
     if first.startswith("JobID "):
         raise source.error("it looks like the table that sacct prints for people; print it with --parsable2")
-    raise UnknownFormat(str(source.path), f"its format is not known; it begins with {shown(first)}; {_known()}")
+    raise UnknownFormat(str(source.path), f"its format is not known; it begins with {shown(first, 120)}; {_known()}")
 
 
 def _format_of_line(line: str) -> str:
