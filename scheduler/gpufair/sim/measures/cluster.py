@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 from gpufair.core import events as ev
 from gpufair.core.errors import BudgetError
@@ -28,6 +30,14 @@ class Presence:
     end: Instant
 
 
+class Turn(NamedTuple):
+    """Where a wish counted from ``since`` until ``until``."""
+
+    since: Instant
+    until: Instant
+    pool: PoolName | None
+
+
 class Cluster:
     """What was there when.
 
@@ -44,7 +54,7 @@ class Cluster:
         self.cordons: dict[NodeName, list[tuple[Instant, Instant]]] = {}  # when it took nobody new
         self.trees: list[tuple[Instant, Tree]] = [(scenario.start, Tree(scenario.allocations))]
         self._plans: dict[str, Maintenance] = {}
-        self._turns: dict[tuple[Shape, tuple[PoolName, ...]], list[tuple[Instant, PoolName | None]]] = {}
+        self._turns: dict[tuple[Shape, tuple[PoolName, ...]], list[Turn]] = {}
         self._present: dict[tuple[PoolName, Instant], list[NodeRecord]] = {}
         for node in scenario.nodes:
             self._join(node, scenario.start)
@@ -185,17 +195,18 @@ class Cluster:
             found.append((at, numerator * worth * MICRO // denominator))
         return found
 
-    def turns(self, shape: Shape, pools: tuple[PoolName, ...]) -> list[tuple[Instant, PoolName | None]]:
-        """Where somebody who waits is demand, from each instant on: the first of his pools that could hold him with the
-        nodes that are there. None: none could."""
+    def turns(self, shape: Shape, pools: tuple[PoolName, ...]) -> list[Turn]:
+        """Where somebody who waits is demand when: the first of his pools that could hold him with the nodes that are
+        there. None: none could."""
         known = self._turns.get((shape, pools))
         if known is None:
             known = self._turns[shape, pools] = []
-            for at in self._changes:
+            for at, until in pairwise([*self._changes, self._end]):
                 there = (pool for pool in pools if could_hold(self._records(pool, at), shape))
                 pool = next(there, None)
-                if not known or known[-1][1] != pool:
-                    known.append((at, pool))
+                if known and known[-1].pool == pool:
+                    at = known.pop().since  # noqa: PLW2901
+                known.append(Turn(at, until, pool))
         return known
 
     def _records(self, pool: PoolName, at: Instant) -> list[NodeRecord]:

@@ -111,8 +111,7 @@ class _Leaf:
             if life.submitted < self._period.end and (life.ended is None or life.ended >= self._period.start):
                 granule = spec.shape.gpus * self._cluster.weights.of(spec.shape.gpu_type) * spec.min_runtime
                 self._sums.granule = max(self._sums.granule, granule)
-            for start, until in queued(life, self._end):
-                self._wait(life, start, until)
+            self._wait(life)
         for stint in life.stints:
             if stint.granted >= self._period.end or (stint.freed is not None and stint.freed <= self._period.start):
                 continue
@@ -129,12 +128,11 @@ class _Leaf:
         totals.useful += gpus * kept
         if not spec.resumable:
             totals.lost_for_good += gpus * went.lost
-        time = period.overlap(stint.granted, over)
         if not spec.allocated:
-            totals.unallocated += gpus * time
-            sums.unallocated += units * time
+            totals.unallocated += gpus * went.held
+            sums.unallocated += units * went.held
             return
-        totals.allocated += gpus * time
+        totals.allocated += gpus * went.held
         sums.switching += units * went.switching
         sums.lost += units * went.lost
         sums.useful += units * kept
@@ -144,18 +142,18 @@ class _Leaf:
         pool.demand[stint.granted] += units
         pool.demand[over] -= units
 
-    def _wait(self, life: Life, start: int, end: int) -> None:
+    def _wait(self, life: Life) -> None:
         """It was demand while it waited, in the pool that could hold it."""
         shape = life.job.spec.shape
         units = shape.gpus * self._cluster.weights.of(shape.gpu_type)
         turns = self._cluster.turns(shape, life.job.spec.pools)
-        for index, (since, pool) in enumerate(turns):
-            begun = max(start, since)
-            until = min(end, turns[index + 1][0]) if index + 1 < len(turns) else end
-            if pool is not None and begun < until:
-                demand = self._pool(pool).demand
-                demand[begun] += units
-                demand[until] -= units
+        for start, end in queued(life, self._end):
+            for since, until, pool in turns:
+                begun, over = max(start, since), min(end, until)
+                if pool is not None and begun < over:
+                    demand = self._pool(pool).demand
+                    demand[begun] += units
+                    demand[over] -= units
 
     def close(self) -> _Sums:
         """Its sums, once all its jobs have been counted."""

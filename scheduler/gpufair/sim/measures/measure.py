@@ -72,20 +72,22 @@ def _told_while_protected(story: Story) -> int:
 
 
 def _counts(story: Story, period: Period) -> Counts:
+    start, end = period.start, period.end
     submitted = refused = starts = completions = failures = restarts = 0
     notices: Counter[PreemptReason] = Counter()
     for life in story.lives.values():
-        if life.submitted is not None and life.submitted in period:
+        if life.submitted is not None and start <= life.submitted < end:
             submitted += 1
             refused += bool(life.refused)
-        completions += bool(life.stints) and life.ended is not None and life.ended in period
+        completions += bool(life.stints) and life.ended is not None and start <= life.ended < end
         again = 0
         for index, stint in enumerate(life.stints):
-            starts += stint.granted in period
-            again += index > 0 and not stint.touched and stint.granted in period
-            if stint.notice is not None and stint.reason is not None and stint.notice in period:
+            if start <= stint.granted < end:
+                starts += 1
+                again += index > 0 and not stint.touched
+            if stint.reason is not None and stint.notice is not None and start <= stint.notice < end:
                 notices[stint.reason] += 1
-            failures += stint.failed and stint.freed is not None and stint.freed in period
+            failures += stint.failed and stint.freed is not None and start <= stint.freed < end
         restarts = max(restarts, again)
     named = [(reason, notices[reason]) for reason in PreemptReason if notices[reason]]
     return Counts(

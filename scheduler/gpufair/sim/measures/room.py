@@ -6,6 +6,7 @@ memory are left aside.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,9 +50,8 @@ class _Room:
 class _Spot:
     """A node."""
 
-    gpus: int
+    left: int  # GPUs that nobody holds; below 0 while it is lost or cordoned
     rooms: tuple[_Room, ...]
-    used: int = 0
 
 
 @dataclass(slots=True)
@@ -110,10 +110,15 @@ class Sweep:
         return room
 
     def _note(self, what: _Spot | _Wish, start: int, end: int, by: int) -> None:
-        if start < end and by:
-            self._when += (start, end)
-            self._what += (what, what)
-            self._by += (by, -by)
+        if start >= end or not by or end <= self._period.start or start >= self._period.end:
+            return
+        self._when.append(max(start, self._period.start))
+        self._what.append(what)
+        self._by.append(by)
+        if end < self._period.end:
+            self._when.append(end)
+            self._what.append(what)
+            self._by.append(-by)
 
     def take(self, life: Life) -> None:
         """Count what one job held, and when it waited."""
@@ -125,8 +130,9 @@ class Sweep:
             for lease in stint.leases:
                 until = freed if steady else min(freed, self._cluster.lost_at(lease.node, stint.granted))
                 self._note(self._spots[lease.node], stint.granted, until, lease.gpus)
+        wish = self._wish(life)
         for since, granted in queued(life, end):
-            self._note(self._wish(life), since, granted, 1)
+            self._note(wish, since, granted, 1)
 
     def _wish(self, life: Life) -> _Wish:
         shape, pools = life.job.spec.shape, life.job.spec.pools
@@ -142,18 +148,18 @@ class Sweep:
     def free(self) -> Free:
         """What was free in the period while somebody waited."""
         when, what, by = self._when, self._what, self._by
+        rooms = tuple(self._rooms.values())
+        only = rooms[0] if len(rooms) == 1 else None
         waiting: dict[int, _Wish] = {}
         fragmented = withheld = 0
-        now = 0
+        now: int = self._period.start
         for index in sorted(range(len(when)), key=when.__getitem__):
             at = when[index]
             if at > now:
-                if waiting:
-                    span = self._period.overlap(now, at)
-                    if span:
-                        scattered, kept = self._look(waiting)
-                        fragmented += scattered * span
-                        withheld += kept * span
+                if waiting and (only is None or only.total):
+                    scattered, kept = _look(rooms, waiting) if only is None else _look_in(only, waiting)
+                    fragmented += scattered * (at - now)
+                    withheld += kept * (at - now)
                 now = at
             thing = what[index]
             if isinstance(thing, _Wish):
@@ -163,42 +169,43 @@ class Sweep:
                 else:
                     del waiting[thing.number]
             else:
-                before = max(0, thing.gpus - thing.used)
-                thing.used += by[index]
-                after = max(0, thing.gpus - thing.used)
+                left = thing.left
+                thing.left = left - by[index]
                 for room in thing.rooms:
-                    room.change(before, after)
+                    room.change(max(0, left), max(0, thing.left))
+        if waiting:
+            scattered, kept = _look(rooms, waiting)
+            fragmented += scattered * (self._period.end - now)
+            withheld += kept * (self._period.end - now)
         return Free(fragmented, withheld)
 
-    def _look(self, waiting: dict[int, _Wish]) -> tuple[int, int]:
-        """Free GPUs that lie scattered for somebody, and those that are kept from somebody."""
-        if len(self._rooms) == 1:
-            return self._look_in(next(iter(self._rooms.values())), waiting)
-        most = max(room.total for room in self._rooms.values())
-        if not most:
-            return 0, 0
-        scattered: dict[PoolName, int] = {}
-        kept: dict[PoolName, int] = {}
-        for wish in waiting.values():
-            if wish.gpus > most:
-                continue
-            enough = [(pool, room) for pool, room in wish.rooms if room.total >= wish.gpus]
-            placed = [(pool, room) for pool, room in enough if room.nodes[wish.each] >= wish.count]
-            for pool, room in placed or enough:
-                found = kept if placed else scattered
-                found[pool] = max(found.get(pool, 0), room.total)
-        return sum(scattered.values()), sum(kept.values())
 
-    def _look_in(self, room: _Room, waiting: dict[int, _Wish]) -> tuple[int, int]:
-        """The same where there is one pool of one type."""
-        total, nodes = room.total, room.nodes
-        scattered = kept = 0
-        for wish in waiting.values():
-            if wish.gpus <= total:
-                if nodes[wish.each] >= wish.count:
-                    kept = total
-                else:
-                    scattered = total
-                if scattered and kept:
-                    break
-        return scattered, kept
+def _look(rooms: Iterable[_Room], waiting: dict[int, _Wish]) -> tuple[int, int]:
+    """Free GPUs that lie scattered for somebody, and those that are kept from somebody."""
+    most = max(room.total for room in rooms)
+    scattered: dict[PoolName, int] = {}
+    kept: dict[PoolName, int] = {}
+    for wish in waiting.values():
+        if wish.gpus > most:
+            continue
+        enough = [(pool, room) for pool, room in wish.rooms if room.total >= wish.gpus]
+        placed = [(pool, room) for pool, room in enough if room.nodes[wish.each] >= wish.count]
+        for pool, room in placed or enough:
+            found = kept if placed else scattered
+            found[pool] = max(found.get(pool, 0), room.total)
+    return sum(scattered.values()), sum(kept.values())
+
+
+def _look_in(room: _Room, waiting: dict[int, _Wish]) -> tuple[int, int]:
+    """The same where there is one pool of one type."""
+    total, nodes = room.total, room.nodes
+    scattered = kept = 0
+    for wish in waiting.values():
+        if wish.gpus <= total:
+            if nodes[wish.each] >= wish.count:
+                kept = total
+            else:
+                scattered = total
+            if scattered and kept:
+                break
+    return scattered, kept

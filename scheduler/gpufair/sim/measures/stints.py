@@ -7,32 +7,38 @@ spread evenly over what lies between.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from gpufair.core.units import Instant, Millis
+from gpufair.core.units import Instant
 from gpufair.sim.measures.cluster import Cluster
 from gpufair.sim.measures.period import Period
 from gpufair.sim.story import Life, Stint
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(NamedTuple):
     """The part of a stint that lies in a period, in milliseconds of each of its GPUs."""
 
-    switching: Millis
-    worked: Millis
-    lost: Millis
+    held: int
+    switching: int
+    worked: int
+    lost: int
 
 
 def spent(stint: Stint, period: Period, over: int) -> Spent:
     """What GPUs that a stint held until ``over`` were spent on in a period."""
+    granted = stint.granted
     up = over if stint.up is None else min(stint.up, over)
     left = over if stint.notice is None else max(up, min(stint.notice, over))
-    switching = period.overlap(stint.granted, up) + period.overlap(left, over)
-    if not stint.worked:
-        return Spent(Millis(switching), Millis(0), Millis(0))
-    inside, whole = period.overlap(up, left), max(1, left - up)
-    return Spent(Millis(switching), Millis(stint.worked * inside // whole), Millis(stint.lost * inside // whole))
+    whole = left - up
+    worked = min(stint.worked, whole)
+    lost = min(stint.lost, worked)
+    if period.start <= granted and over <= period.end:
+        return Spent(over - granted, up - granted + over - left, worked, lost)
+    switching = period.overlap(granted, up) + period.overlap(left, over)
+    inside = period.overlap(up, left)
+    if inside < whole:
+        worked, lost = worked * inside // whole, lost * inside // whole
+    return Spent(period.overlap(granted, over), switching, worked, lost)
 
 
 def held(stint: Stint, cluster: Cluster, end: Instant) -> Iterator[tuple[int, int, Instant]]:
