@@ -10,7 +10,7 @@ from gpufair.core.events import Event
 from gpufair.core.model import Allocation
 from gpufair.core.tree import Tree
 from gpufair.core.units import MINUTE, AllocationPath, GpuMillis, Instant, Millis
-from gpufair.sim.assumptions import Mix, millis
+from gpufair.sim.assumptions import Mix, NodeAssumptions, millis
 from gpufair.sim.errors import ScenarioError
 from gpufair.sim.habits import Crowd, Habits
 from gpufair.sim.incidents import failures
@@ -39,6 +39,14 @@ class Builder:
         self._jobs: list[Job] = []
         self._crowds: dict[AllocationPath, Crowd] = {}
 
+    def demand(self, usual: float) -> float:
+        """What was asked for, or what the world is made for."""
+        return usual if self.setting.demand is None else self.setting.demand
+
+    def free(self, usual: float = 0.0) -> float:
+        """The part of it that runs unallocated, likewise."""
+        return usual if self.setting.unallocated_share is None else self.setting.unallocated_share
+
     def part(self, leaf: AllocationPath) -> float:
         """GPUs that an allocation is entitled to."""
         return float(self.tree[leaf].entitlement) * self.setting.cluster.gpus
@@ -54,6 +62,7 @@ class Builder:
         user: str = "",
         bursts: tuple[Burst, ...] = (),
         min_runtime: Millis | None = None,
+        resumable: bool | None = None,
         name: str = "",
     ) -> Job:
         """One job, of somebody of the allocation unless ``user`` says whose."""
@@ -72,6 +81,7 @@ class Builder:
             shape=shape,
             bursts=bursts,
             min_runtime=min_runtime,
+            resumable=resumable,
             name=name,
         )
         held = self.habits.held(kind, work, bursts, shape.gpus)
@@ -98,7 +108,7 @@ class Builder:
         sessions: float | None = None,
         debug: float | None = None,
         stock: bool = True,
-    ) -> None:
+    ) -> Sequence[Job]:
         """All kinds of jobs of one allocation, asking for ``demand`` times its part of the cluster (debug runs beside).
 
         They come as a fluid would: when so much has been asked for as is due by then, the next job is submitted. So
@@ -113,6 +123,9 @@ class Builder:
             sessions: Part of the demand that is sessions; None: as assumed.
             debug: Part of all jobs that are debug runs; None: as assumed.
             stock: Ask for ``demand`` times its part at once in the first minutes.
+
+        Returns:
+            The jobs.
         """
         usual = self.setting.assumptions
         when = profile or Profile.even(Instant(0), self.until)
@@ -130,6 +143,7 @@ class Builder:
             carried = lane - self._batch(leaf, int(size), lane, when, stocked * often / total, free)
         share = usual.debug.share if debug is None else debug
         self.debug_runs(leaf, round((len(self._jobs) - before) * share / max(1e-9, 1 - share)), when)
+        return self._jobs[before:]
 
     def usual_sizes(self, leaf: AllocationPath) -> Mix:
         """Jobs of powers of two up to the GPUs that an allocation is entitled to (one GPU at the least).
@@ -154,11 +168,17 @@ class Builder:
             at, gpus = when.at(self.draw.random()), int(self.habits.pick(tuple(sizes)))
             self.submit(leaf, at, gpus, millis(work), kind=JobKind.DEBUG, user=user)
 
-    def scenario(self, name: str, notes: Sequence[str] = (), incidents: Sequence[Event] = ()) -> Scenario:
-        """The world as it stands. Nodes fail beside its own incidents, where that is assumed."""
+    def scenario(
+        self,
+        name: str,
+        notes: Sequence[str] = (),
+        incidents: Sequence[Event] = (),
+        failing: NodeAssumptions | None = None,
+    ) -> Scenario:
+        """The world as it stands. Nodes fail beside its own incidents, as ``failing`` or the assumptions say."""
         setting, nodes = self.setting, self.setting.cluster.nodes()
         capacity = setting.cluster.gpus * self.until
-        lost = failures(nodes, Instant(0), self.until, setting.assumptions.nodes, setting.seed)
+        lost = failures(nodes, Instant(0), self.until, failing or setting.assumptions.nodes, setting.seed)
         figures = (
             f"demand is {self.held / capacity:.3f} of the GPU time there is, "
             f"{self.unallocated / capacity:.3f} of it unallocated"

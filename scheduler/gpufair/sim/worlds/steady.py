@@ -41,7 +41,6 @@ def steady(setting: Setting) -> Scenario:
     demand runs unallocated.
     """
     world = Builder(setting, LAB)
-    demand = DEMAND if setting.demand is None else setting.demand
     for leaf in world.tree.leaves:
-        world.stream(leaf, demand, unallocated=setting.unallocated_share or 0.0)
+        world.stream(leaf, world.demand(DEMAND), unallocated=world.free())
     return world.scenario("steady", ("all allocations ask for the same multiple of their entitlement, all the time",))
