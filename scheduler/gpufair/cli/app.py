@@ -16,6 +16,7 @@ from gpufair.cli import (
     replaying,
     run,
     sessions,
+    simulating,
     snapshots,
     watch,
     whatif,
@@ -64,6 +65,8 @@ app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="nodes", rich_help_panel=_CHANGE)
 app.add_typer(maintenance.maintenance, name="maintenance", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="node", hidden=True)  # of one node people say it so
+app.command("simulate", rich_help_panel=_TRY)(simulating.simulate)
+app.command("compare", rich_help_panel=_TRY)(simulating.compare)
 app.command("replay", rich_help_panel=_TRY)(replaying.replay)
 app.command("snapshot", rich_help_panel=_TRY)(snapshots.snapshot)
 app.command("whatif", rich_help_panel=_TRY)(whatif.whatif)

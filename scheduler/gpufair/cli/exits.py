@@ -20,6 +20,7 @@ FAILED = 1
 USAGE = 2
 UNREACHABLE = 3
 NOT_FOUND = 4
+_JSON_FILES = ("simulate", "compare", "sweep", "shadow")
 INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 EPILOG = (
@@ -71,8 +72,17 @@ class Root(TyperGroup):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = OK
         except Exception as err:  # noqa: BLE001  # the last resort: a user gets a sentence
-            code = tell(err, as_json="--json" in given)
+            code = tell(err, as_json=_wants_json(given))
         sys.exit(code if isinstance(code, int) else OK)
+
+
+def _wants_json(given: Sequence[str]) -> bool:
+    """Whether standard output was to hold JSON. ``simulate`` and its kin name a file; only - is standard output."""
+    if "--json" not in given:
+        return False
+    if given[0] not in _JSON_FILES:
+        return True
+    return given[given.index("--json") + 1 :][:1] == ["-"]
 
 
 def tell(err: Exception, *, as_json: bool) -> int:

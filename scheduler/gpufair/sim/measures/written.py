@@ -42,7 +42,6 @@ def as_json(figures: Figures) -> Plain:
         "availability": _ratio(time.available / time.installed if time.installed else None),
         "gpu_s": _time(time),
         "period_s": [_s(figures.period.start - figures.begun), _s(figures.period.end - figures.begun)],
-        "cpu_s": round(run.cpu_s, 3),
         **_counts(counts),
         "resume_wait_s": _quantiles(figures.waits.resumed),
         "requeue_wait_s": _quantiles(figures.waits.requeued),

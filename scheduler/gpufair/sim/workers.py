@@ -1,0 +1,132 @@
+"""Policies in processes of their own: each decides alone, so several may at once.
+
+A process is given the scenario once. What it sends back names jobs by their ids, and the scenario not at all: they are
+what the one who asked has already.
+"""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.queues import SimpleQueue
+from types import MappingProxyType
+from typing import Any, Final
+
+from gpufair.core.model import Policy
+from gpufair.core.units import Instant, Millis
+from gpufair.sim.engine import play
+from gpufair.sim.job import Job
+from gpufair.sim.policies.registry import contender
+from gpufair.sim.scenario import Scenario
+from gpufair.sim.story import Story
+
+_SCENARIO: Final = "scenario"  # as what it is sent back
+
+
+def _mapping(values: dict[Any, Any]) -> Mapping[Any, Any]:
+    return MappingProxyType(values)
+
+
+class _Packer(pickle.Pickler):
+    """Knows read-only mappings, which the pickle of the standard library does not."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        return (_mapping, (dict(obj),)) if type(obj) is MappingProxyType else NotImplemented
+
+
+class _StoryPacker(_Packer):
+    """Leaves out what the receiver has."""
+
+    def persistent_id(self, obj: Any) -> tuple[str, str] | None:
+        if isinstance(obj, Job):
+            return ("job", obj.id)
+        return (_SCENARIO, "") if isinstance(obj, Scenario) else None
+
+
+class _StoryUnpacker(pickle.Unpickler):
+    def __init__(self, data: bytes, scenario: Scenario, jobs: Mapping[str, Job]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._scenario, self._jobs = scenario, jobs
+
+    def persistent_load(self, pid: tuple[str, str]) -> Scenario | Job:
+        return self._scenario if pid[0] == _SCENARIO else self._jobs[pid[1]]
+
+
+def pack(value: object) -> bytes:
+    """Any scenario, policy or function of a module, to be sent to another process of ours."""
+    out = io.BytesIO()
+    _Packer(out, pickle.HIGHEST_PROTOCOL).dump(value)
+    return out.getvalue()
+
+
+_given: dict[str, Any] = {}  # in a worker: what it was started with
+
+
+def start_worker(data: bytes, reports: SimpleQueue[Any]) -> None:
+    """The first thing that a worker does."""
+    _given["value"], _given["reports"] = pickle.loads(data), reports  # noqa: S301  # from the process that started it
+
+
+def given() -> Any:
+    """In a worker: what all of them were started with."""
+    return _given["value"]
+
+
+def report(what: str, part: float) -> None:
+    """In a worker: how much of something is done."""
+    _given["reports"].put((what, part))
+
+
+@contextmanager
+def workers(value: object, count: int, progress: Callable[[str, float], None] | None) -> Iterator[ProcessPoolExecutor]:
+    """Processes that have ``value``. They are started afresh: a fork of a process with threads may hang."""
+    context = multiprocessing.get_context("spawn")
+    reports: SimpleQueue[Any] = context.SimpleQueue()
+
+    def listen() -> None:
+        while (said := reports.get()) is not None:
+            if progress is not None:
+                progress(*said)
+
+    listener = threading.Thread(target=listen, name="progress", daemon=True)
+    listener.start()
+    try:
+        with ProcessPoolExecutor(count, context, start_worker, (pack(value), reports)) as pool:
+            yield pool
+    finally:
+        reports.put(None)
+        listener.join()
+
+
+def run_in_workers(
+    scenario: Scenario,
+    options: Mapping[str, Policy],
+    sample_every: Millis | None,
+    jobs: int,
+    progress: Callable[[str, float], None] | None,
+) -> list[Story]:
+    """The stories of a scenario under the policies named, each with its options, in their order."""
+    known = {str(job.id): job for job in scenario.jobs}
+    with workers(scenario, jobs, progress) as pool:
+        packed = pool.map(partial(_play, sample_every), options, [pack(one) for one in options.values()])
+        return [_StoryUnpacker(data, scenario, known).load() for data in packed]
+
+
+def _play(sample_every: Millis | None, name: str, options: bytes) -> bytes:
+    scenario: Scenario = given()
+    span = max(1, scenario.until - scenario.start)
+
+    def told(at: Instant) -> None:
+        report(name, (at - scenario.start) / span)
+
+    policy: Policy = pickle.loads(options)  # noqa: S301  # as above
+    story = play(scenario, contender(name), policy, sample_every=sample_every, progress=told)
+    out = io.BytesIO()
+    _StoryPacker(out, pickle.HIGHEST_PROTOCOL).dump(story)
+    return out.getvalue()
