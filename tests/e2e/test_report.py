@@ -28,7 +28,8 @@ EVIL = "<img src=x onerror=\"document.title='owned'\">"
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world = scenario(4, 2, 300)
     path = tmp_path_factory.mktemp("report") / "report.html"
-    write_report([story(world), story(world, "fifo", evict=False)], path, f"Fair share against FIFO {EVIL}")
+    stories = [story(world), story(world, "fifo", evict=False)]
+    write_report(stories, path, f"Fair share against FIFO {EVIL}")
     return path
 
 

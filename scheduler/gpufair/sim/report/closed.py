@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpufair.core.events import BudgetsApplied, NodeCordoned, NodeDrained, NodeJoined, NodeLost, NodeUncordoned
 from gpufair.core.tree import Tree
 from gpufair.core.units import Instant, NodeName
-from gpufair.sim.scenario import Scenario
+from gpufair.sim.measures.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A node that was lost, or (``cordoned``) on which nothing new started."""
+    """A node that was not there, or (``cordoned``) on which nothing new started."""
 
     node: NodeName
     start: Instant
@@ -21,37 +21,19 @@ class Closed:
     cordoned: bool
 
 
-def closed(scenario: Scenario, end: Instant) -> list[Closed]:
-    """The spans in which nodes were lost or cordoned, by node and time. Plans of maintenance show as what they cause."""
-    lost = {incident.node.name: scenario.start for incident in scenario.incidents if isinstance(incident, NodeJoined)}
-    for there in scenario.nodes:
-        lost.pop(there.name, None)
-    cordoned: dict[NodeName, Instant] = {}
-    found: list[Closed] = []
-
-    def over(open_since: dict[NodeName, Instant], node: NodeName, at: Instant) -> None:
-        since = open_since.pop(node, None)
-        if since is not None and since < at:
-            found.append(Closed(node, since, at, open_since is cordoned))
-
-    for incident in scenario.incidents:
-        at = min(incident.at, end)
-        match incident:
-            case NodeLost(node=node):
-                over(cordoned, node, at)
-                lost.setdefault(node, at)
-            case NodeJoined(node=joined):
-                over(lost, joined.name, at)
-            case NodeCordoned(node=node) | NodeDrained(node=node):
-                cordoned.setdefault(node, at)
-            case NodeUncordoned(node=node):
-                over(cordoned, node, at)
-            case _:
-                pass
-    for still in (lost, cordoned):
-        for name in sorted(still):
-            over(still, name, end)
-    return sorted(found, key=lambda one: (one.node, one.start, one.cordoned))
+def closed(cluster: Cluster, start: Instant, end: Instant) -> list[Closed]:
+    """The spans in which nodes were lost, not there yet, or cordoned, by node and time."""
+    found = [
+        Closed(node, since, until, cordoned=True) for node, spans in cluster.cordons.items() for since, until in spans
+    ]
+    for node, presences in cluster.presences.items():
+        since = start
+        for presence in presences:
+            found.append(Closed(node, since, presence.start, cordoned=False))
+            since = presence.end
+        found.append(Closed(node, since, end, cordoned=False))
+    spans = [one for one in found if one.start < one.end]
+    return sorted(spans, key=lambda one: (one.node, one.start, one.cordoned))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +46,12 @@ class Era:
     tree: Tree
 
 
-def eras(scenario: Scenario, end: Instant) -> Iterator[Era]:
-    """The eras of a scenario, in order, without gaps."""
-    gpus = {node.name: node.gpus for node in scenario.nodes}
-    tree, since = Tree(scenario.allocations), scenario.start
-    for incident in scenario.incidents:
-        at = Instant(min(max(incident.at, scenario.start), end))
-        if isinstance(incident, NodeLost | NodeJoined | BudgetsApplied) and since < at:
-            yield Era(since, at, sum(gpus.values()), tree)
-            since = at
-        match incident:
-            case NodeLost(node=node):
-                gpus.pop(node, None)
-            case NodeJoined(node=joined):
-                gpus[joined.name] = joined.gpus
-            case BudgetsApplied(allocations=allocations):
-                tree = Tree(allocations)
-            case _:
-                pass
-    if since < end:
-        yield Era(since, end, sum(gpus.values()), tree)
+def eras(cluster: Cluster, start: Instant, end: Instant) -> Iterator[Era]:
+    """The eras of a run, in order, without gaps."""
+    there = [presence for presences in cluster.presences.values() for presence in presences]
+    changes = {at for one in there for at in (one.start, one.end)} | {at for at, _ in cluster.trees} | {start, end}
+    instants = sorted(at for at in changes if start <= at <= end)
+    for since, until in itertools.pairwise(instants):
+        gpus = sum(one.node.gpus for one in there if one.start <= since < one.end)
+        tree = next(tree for at, tree in reversed(cluster.trees) if at <= since)
+        yield Era(since, until, gpus, tree)

@@ -10,6 +10,7 @@ from itertools import chain
 
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, Millis
+from gpufair.sim.measures.cluster import Cluster
 from gpufair.sim.report.closed import closed, eras
 from gpufair.sim.report.coarse import Thinned, thinned
 from gpufair.sim.report.columns import (
@@ -39,12 +40,13 @@ class Frames:
     def __init__(self, stories: Sequence[Story]) -> None:
         self.stories = stories
         self.scenario = stories[0].scenario
-        self.floor = Floor(self.scenario)
         self.start = self.scenario.start
         self.end = max(*(story.ended_at for story in stories), Instant(self.start + 1))
+        self.cluster = Cluster(self.scenario, self.end, {})
+        self.floor = Floor(self.cluster)
         self.drawn = [bars(story, self.floor) for story in stories]
         self.shaded = [shades(story, self.floor, drawn) for story, drawn in zip(stories, self.drawn, strict=True)]
-        self.eras = list(eras(self.scenario, self.end))
+        self.eras = list(eras(self.cluster, self.start, self.end))
 
     def document(self, step: Millis) -> dict[str, object]:
         """What the page draws, at a resolution of ``step``; 0: everything."""
@@ -80,7 +82,7 @@ class Frames:
         }
 
     def _closed(self, clock: Clock) -> dict[str, object]:
-        spans = [span for span in closed(self.scenario, self.end) if span.node in self.floor.first]
+        spans = [span for span in closed(self.cluster, self.start, self.end) if span.node in self.floor.first]
         return {
             "start": column(clock.ticks(span.start for span in spans)),
             "end": column(clock.ticks(span.end for span in spans)),

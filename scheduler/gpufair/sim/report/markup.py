@@ -56,10 +56,10 @@ def folded(summary: str, *inside: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{''.join(inside)}</details>"
 
 
-def section(identity: str, title: str, *inside: str) -> str:
+def section(identity: str, title: str, *inside: str, kind: str = "") -> str:
     """A part of the page under a heading of its own."""
     return (
-        f'<section id="{identity}" aria-labelledby="{identity}-title"><h2 id="{identity}-title">{escape(title)}</h2>'
+        f'<section id="{identity}" class="{kind}" aria-labelledby="{identity}-title"><h2 id="{identity}-title">{escape(title)}</h2>'
         f"{''.join(inside)}</section>"
     )
 
@@ -77,3 +77,9 @@ def paragraph(text: str) -> str:
 def pairs(facts: Iterable[tuple[str, str]]) -> str:
     """Names and values."""
     return f"<dl>{''.join(f'<dt>{escape(name)}</dt><dd>{escape(value)}</dd>' for name, value in facts)}</dl>"
+
+
+def cards(every: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> str:
+    """One card for each of some things: its name, and facts of it."""
+    made = "".join(f"<li><h3>{escape(name)}</h3>{pairs(facts)}</li>" for name, facts in every)
+    return f'<ul class="cards" aria-label="The policies in short">{made}</ul>'

@@ -6,39 +6,29 @@ so that the same story always makes the same picture.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate
 
 from gpufair.core.errors import Inconsistent
-from gpufair.core.events import NodeJoined
-from gpufair.core.model import Lease, Node
+from gpufair.core.model import Lease
 from gpufair.core.units import GpuMillis, Instant, NodeName
 from gpufair.sim.job import Job
-from gpufair.sim.scenario import Scenario
+from gpufair.sim.measures.cluster import Cluster
 from gpufair.sim.story import Landed, Stint, Story
 
 Rows = tuple[tuple[int, int], ...]  # (first row, how many), in ascending order
 
 
 class Floor:
-    """The rows of a cluster: those of its nodes, in the order in which the scenario names them."""
+    """The rows of a cluster: those of its nodes, in the order in which they joined."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        gpus: dict[NodeName, int] = {}
-        for node in _every_node(scenario):
-            gpus[node.name] = max(gpus.get(node.name, 0), node.gpus)
+    def __init__(self, cluster: Cluster) -> None:
+        gpus = {name: max(one.node.gpus for one in presences) for name, presences in cluster.presences.items()}
         self.gpus = {name: count for name, count in gpus.items() if count}
         self.first = dict(zip(self.gpus, accumulate(self.gpus.values(), initial=0), strict=False))
         self.rows = sum(self.gpus.values())
-
-
-def _every_node(scenario: Scenario) -> Iterator[Node]:
-    yield from scenario.nodes
-    for incident in scenario.incidents:
-        if isinstance(incident, NodeJoined):
-            yield incident.node
 
 
 @dataclass(frozen=True, slots=True)

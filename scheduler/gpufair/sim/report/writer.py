@@ -18,10 +18,12 @@ from pathlib import Path
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import MINUTE, Millis
 from gpufair.core.words import span
+from gpufair.sim.measures import Figures, NothingToMeasure, measure
 from gpufair.sim.report.assumed import assumptions
 from gpufair.sim.report.encode import short
 from gpufair.sim.report.frames import Frames
 from gpufair.sim.report.markup import paragraph
+from gpufair.sim.report.measured import chart, delivered, headline, tables
 from gpufair.sim.story import Story
 
 MOST_BYTES = 10_000_000
@@ -31,6 +33,7 @@ SCRIPTS = (
     "theme",
     "times",
     "raster",
+    "strip",
     "view",
     "picture",
     "card",
@@ -59,33 +62,43 @@ class NothingToReport(GpufairError):
         )
 
 
-def write_report(stories: Sequence[Story], path: Path, title: str) -> int:
+def write_report(stories: Sequence[Story], path: Path, title: str, *, figures: Sequence[Figures] | None = None) -> int:
     """Write the report of some runs of one scenario.
 
     Args:
         stories: In the order in which they are shown.
         path: Where the file is written; one that is there is replaced.
         title: Its heading.
+        figures: What was measured of each, in the same order; None: all after the warm-up is measured here.
 
     Returns:
         Its size in bytes, at most ``MOST_BYTES``: of what is too short to be seen then, some is left out, and said so.
 
     Raises:
-        NothingToReport: There is none, they are of different scenarios, or two have one name.
+        NothingToReport: There is none, they are of different scenarios, two have one name, or figures are of others.
         OSError: The file can't be written.
     """
-    _check(stories)
+    if figures is None:
+        figures = _measured(stories)
+    _check(stories, figures)
     frames = Frames(stories)
     page = b""
     for step in _steps():
-        page = _page(stories, frames.document(step), title).encode("utf-8", errors="replace")
+        page = _page(stories, figures, frames.document(step), title).encode("utf-8", errors="replace")
         if len(page) <= MOST_BYTES:
             break
     path.write_bytes(page)
     return len(page)
 
 
-def _check(stories: Sequence[Story]) -> None:
+def _measured(stories: Sequence[Story]) -> Sequence[Figures]:
+    try:
+        return [measure(story) for story in stories]
+    except NothingToMeasure:  # a run that is shorter than its warm-up has pictures, and no figures
+        return []
+
+
+def _check(stories: Sequence[Story], figures: Sequence[Figures]) -> None:
     if not stories:
         raise NothingToReport("there are none")
     if any(story.scenario is not stories[0].scenario for story in stories):
@@ -94,13 +107,15 @@ def _check(stories: Sequence[Story]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise NothingToReport(f"{', '.join(map(repr, twice))} is there twice")
+    if figures and [one.policy for one in figures] != names:
+        raise NothingToReport("the figures are not of these runs, in this order")
 
 
 def _steps() -> chain[Millis]:
     return chain([Millis(0)], (Millis(MINUTE << doublings) for doublings in range(_COARSEST)))
 
 
-def _page(stories: Sequence[Story], document: Mapping[str, object], title: str) -> str:
+def _page(stories: Sequence[Story], figures: Sequence[Figures], document: dict[str, object], title: str) -> str:
     style = _part("report.css")
     script = "\n".join(_part(f"{name}.js") for name in SCRIPTS)
     return _filled(
@@ -110,13 +125,15 @@ def _page(stories: Sequence[Story], document: Mapping[str, object], title: str) 
             "title": escape(short(title)),
             "subtitle": escape(_subtitle(stories)),
             "style": style,
-            "headline": "",
+            "headline": headline(figures),
             "pictures": "\n".join(_picture(story, place, document) for place, story in enumerate(stories)),
-            "delivered": "",
-            "tables": "",
+            "delivered": delivered(figures),
+            "tables": tables(figures),
             "assumptions": assumptions(stories),
             # A "<" of somebody's job name must not end this element.
-            "data": json.dumps(document, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c"),
+            "data": json.dumps(
+                document | {"delivered": chart(figures)}, ensure_ascii=True, separators=(",", ":")
+            ).replace("<", "\\u003c"),
             "script": script,
         },
     )

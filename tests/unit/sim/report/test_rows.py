@@ -10,11 +10,16 @@ from gpufair.core.errors import Inconsistent
 from gpufair.core.events import NodeJoined
 from gpufair.core.model import Lease, Node, Policy
 from gpufair.core.units import HOUR, CauseId, Instant, Millis, NodeName
+from gpufair.sim.measures.cluster import Cluster
 from gpufair.sim.report.coarse import thinned
 from gpufair.sim.report.rows import Bar, Floor, bars, shades
 from gpufair.sim.scenario import Scenario
 from gpufair.sim.story import Life, Stint, Story
 from tests.drawn_stories import scenario, story
+
+
+def floor_of(world: Scenario) -> Floor:
+    return Floor(Cluster(world, world.until, {}))
 
 
 def held(told: Story) -> int:
@@ -39,7 +44,7 @@ def by_row(drawn: list[Bar]) -> dict[int, list[tuple[int, int]]]:
 @pytest.mark.parametrize("evict", [True, False])
 def test_no_gpu_is_drawn_twice_and_no_gpu_time_is_missing(evict: bool) -> None:
     told = story(scenario(6, 3, 900, seed=3), evict=evict)
-    floor = Floor(told.scenario)
+    floor = floor_of(told.scenario)
     drawn = bars(told, floor)
     for spans in by_row(drawn).values():
         ordered = sorted(spans)
@@ -50,7 +55,7 @@ def test_no_gpu_is_drawn_twice_and_no_gpu_time_is_missing(evict: bool) -> None:
 
 def test_rows_lie_on_the_nodes_of_the_leases() -> None:
     told = story(scenario(5, 2, 300, seed=1))
-    floor = Floor(told.scenario)
+    floor = floor_of(told.scenario)
     for bar in bars(told, floor):
         rows = [row for first, count in bar.rows for row in range(first, first + count)]
         on = {lease.node: lease.gpus for lease in bar.stint.leases}
@@ -62,17 +67,17 @@ def test_rows_lie_on_the_nodes_of_the_leases() -> None:
 def test_the_same_story_makes_the_same_picture() -> None:
     """Neither the order of lives in memory nor that of leases matters."""
     told = story(scenario(4, 1, 200))
-    before = [(bar.job.id, bar.start, bar.rows) for bar in bars(told, Floor(told.scenario))]
+    before = [(bar.job.id, bar.start, bar.rows) for bar in bars(told, floor_of(told.scenario))]
     told.lives = dict(reversed(told.lives.items()))
-    assert [(bar.job.id, bar.start, bar.rows) for bar in bars(told, Floor(told.scenario))] == before
+    assert [(bar.job.id, bar.start, bar.rows) for bar in bars(told, floor_of(told.scenario))] == before
 
 
 def test_gpus_of_one_job_stand_side_by_side_where_there_is_room() -> None:
     told = story(scenario(4, 1, 150))
-    whole = [bar for bar in bars(told, Floor(told.scenario)) if all(lease.gpus == 8 for lease in bar.stint.leases)]
+    whole = [bar for bar in bars(told, floor_of(told.scenario)) if all(lease.gpus == 8 for lease in bar.stint.leases)]
     assert whole
     for bar in whole:
-        nodes = sorted(Floor(told.scenario).first[lease.node] for lease in bar.stint.leases)
+        nodes = sorted(floor_of(told.scenario).first[lease.node] for lease in bar.stint.leases)
         neighbours = sum(later - earlier == 8 for earlier, later in itertools.pairwise(nodes))
         assert len(bar.rows) == len(nodes) - neighbours
 
@@ -97,12 +102,12 @@ one_pool = scenario(1, 1, 1).nodes[0].pool
 def test_a_gpu_held_twice_is_an_error_not_a_picture() -> None:
     told = one_job(stint(1, 3, 5), stint(2, 4, 5))
     with pytest.raises(Inconsistent, match="only 3 were free"):
-        bars(told, Floor(told.scenario))
+        bars(told, floor_of(told.scenario))
 
 
 def test_what_is_freed_at_an_instant_can_be_granted_at_it_and_what_runs_on_ends_with_the_story() -> None:
     told = one_job(stint(1, 3, 8), stint(3, None, 8))
-    first, second = bars(told, Floor(told.scenario))
+    first, second = bars(told, floor_of(told.scenario))
     assert (first.end, second.start, second.end) == (3 * HOUR, 3 * HOUR, told.ended_at)
     assert first.rows == second.rows == ((0, 8),)
 
@@ -111,13 +116,13 @@ def test_a_node_that_joins_later_has_rows_as_well() -> None:
     world = scenario(2, 1, 10)
     late = NodeJoined(Instant(0), CauseId("new"), Node(NodeName("late"), 4))
     grown = Scenario("grown", world.nodes, world.allocations, world.jobs, world.until, incidents=(late,))
-    floor = Floor(grown)
+    floor = floor_of(grown)
     assert (floor.rows, floor.first[NodeName("late")]) == (20, 16)
 
 
 def test_a_landing_is_shaded_where_its_owner_starts() -> None:
     told = story(scenario(6, 4, 1200, seed=5))
-    floor = Floor(told.scenario)
+    floor = floor_of(told.scenario)
     drawn = bars(told, floor)
     found = shades(told, floor, drawn)
     assert len(found) == len([landed for landed in told.landings if landed.over != landed.granted]) > 0
@@ -130,7 +135,7 @@ def test_a_landing_is_shaded_where_its_owner_starts() -> None:
 
 def test_thinning_keeps_what_is_long_and_counts_the_rest() -> None:
     told = story(scenario(6, 3, 900, seed=3))
-    drawn = bars(told, Floor(told.scenario))
+    drawn = bars(told, floor_of(told.scenario))
     exact = thinned(drawn, Millis(0))
     assert (list(exact.bars), exact.left_out) == (drawn, 0)
     step = Millis(4 * HOUR)

@@ -15,6 +15,7 @@ from gpufair.core.events import BudgetsApplied, NodeDrained, NodeJoined, NodeLos
 from gpufair.core.model import DEFAULT_POOL, Allocation, Node
 from gpufair.core.units import DAY, HOUR, AllocationPath, CauseId, Instant, Millis, NodeName
 from gpufair.sim.job import JobKind
+from gpufair.sim.measures.cluster import Cluster
 from gpufair.sim.report.closed import closed, eras
 from gpufair.sim.report.encode import column, texts
 from gpufair.sim.report.rows import Floor, bars
@@ -25,6 +26,10 @@ from gpufair.sim.story import Sample
 from tests.drawn_stories import scenario, story
 
 CAUSE = CauseId("test")
+
+
+def nodes_of(world: Scenario) -> Cluster:
+    return Cluster(world, world.until, {})
 
 
 def test_bins_hold_what_was_put_in_to_the_last_millisecond() -> None:
@@ -42,7 +47,7 @@ def test_bins_hold_what_was_put_in_to_the_last_millisecond() -> None:
 
 def test_usage_of_the_root_is_all_gpu_time() -> None:
     told = story(scenario(6, 3, 700, seed=2))
-    drawn = bars(told, Floor(told.scenario))
+    drawn = bars(told, Floor(nodes_of(told.scenario)))
     paths = [AllocationPath(""), *sorted(allocation.path for allocation in told.scenario.allocations)]
     used = usage(drawn, paths, Bins.of(Instant(0), told.ended_at, 100))
     root = AllocationPath("")
@@ -68,7 +73,7 @@ def test_entitlement_follows_lost_nodes_and_new_budgets() -> None:
         NodeJoined(Instant(18 * HOUR), CAUSE, Node(NodeName("b"), 8)),
     )
     bins = Bins.of(Instant(0), Instant(DAY), 4)
-    found = entitled(eras(world, Instant(DAY)), [AllocationPath("x"), AllocationPath("y")], bins)
+    found = entitled(eras(nodes_of(world), Instant(0), Instant(DAY)), [AllocationPath("x"), AllocationPath("y")], bins)
     assert [amount / (6 * HOUR) for amount in found[AllocationPath("x")]] == [12, 6, 4, 8]
     assert [amount / (6 * HOUR) for amount in found[AllocationPath("y")]] == [4, 2, 4, 8]
 
@@ -80,7 +85,10 @@ def test_closed_nodes_are_those_that_were_lost_or_drained() -> None:
         NodeUncordoned(Instant(3 * HOUR), CAUSE, NodeName("a")),
         NodeJoined(Instant(5 * HOUR), CAUSE, Node(NodeName("new"), 8)),
     )
-    found = [(one.node, one.start // HOUR, one.end // HOUR, one.cordoned) for one in closed(world, Instant(DAY))]
+    found = [
+        (one.node, one.start // HOUR, one.end // HOUR, one.cordoned)
+        for one in closed(nodes_of(world), Instant(0), Instant(DAY))
+    ]
     assert found == [("a", 1, 3, True), ("b", 2, 24, False), ("new", 0, 5, False)]
 
 

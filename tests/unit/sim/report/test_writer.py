@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from gpufair.core.model import Allocation, WorkloadSpec
-from gpufair.core.units import AllocationPath, WorkloadId
+from gpufair.core.units import AllocationPath, Millis, WorkloadId
+from gpufair.sim.measures import as_json, compare, measure
 from gpufair.sim.report import NothingToReport, write_report, writer
 from gpufair.sim.scenario import Scenario
 from gpufair.sim.story import Story
 from tests.drawn_stories import scenario, story
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{script}}"
+
+
+ROW = re.compile(r'<tr><th scope="row">([^<]+)</th>(.*?)</tr>')
 
 
 class Elements(HTMLParser):
@@ -115,6 +119,33 @@ def test_a_report_that_is_too_large_leaves_out_what_is_too_short_to_be_seen(
     monkeypatch.setattr(writer, "MOST_BYTES", len(whole) - len(whole) // 5)
     page = written(tmp_path / "thin.html", [told])
     assert re.search(r"[\d,]+ stints too short to be seen \([\d.e-]+ % of the GPU time\) are not drawn", page)
+
+
+def test_every_figure_stands_in_a_table(tmp_path: Path, small: list[Story]) -> None:
+    """What a picture shows can be read as well, and what is unknown is not 0."""
+    page = written(tmp_path / "report.html", small)
+    figures = [measure(one) for one in small]
+    compared, _, every = page.partition("All figures")
+    rows = dict(ROW.findall(every))
+    for key, value in as_json(figures[0]).items():
+        if isinstance(value, int | float):
+            assert f'data-value="{value!r}"' in rows[key]
+    assert rows["delivered_over_owed › capped"].count("<td") == 2
+    marked = dict(ROW.findall(compared))
+    for row in compare(figures):
+        assert marked[row.name].count(" (best)") == len(row.best)
+
+
+def test_a_run_that_is_all_warm_up_has_pictures_and_no_figures(tmp_path: Path) -> None:
+    world = scenario(2, 1, 40)
+    page = written(tmp_path / "report.html", [story(replace(world, warm_up=Millis(world.until)))])
+    assert "Nothing was measured" in page
+    assert 'class="picture"' in page
+
+
+def test_figures_of_other_runs_are_refused(tmp_path: Path, small: list[Story]) -> None:
+    with pytest.raises(NothingToReport, match="not of these runs"):
+        write_report(small, tmp_path / "report.html", "A report", figures=[measure(small[1]), measure(small[0])])
 
 
 def test_what_makes_no_report_is_said(tmp_path: Path, small: list[Story]) -> None:

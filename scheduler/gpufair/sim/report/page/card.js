@@ -117,6 +117,21 @@ function factsAt(data, policy, row, tick) {
   return { title: 'Idle', job: -1, facts: [['Here', where], ['At', clock(data, tick)]] };
 }
 
+// What each team holds at an instant, of all GPUs.
+function stackFacts(data, policy, tick) {
+  const { bars } = policy;
+  const held = data.teams.map(() => [0, 0]);
+  for (let bar = 0; bar < bars.size && bars.start[bar] <= tick; bar++) {
+    if (bars.end[bar] <= tick) continue;
+    const team = held[data.tree.team[data.jobs.path[bars.job[bar]]]];
+    team[0] += bars.gpus[bar];
+    if (bars.protectedEnd[bar] <= tick) team[1] += bars.gpus[bar];
+  }
+  const facts = data.teams.map((team, place) => [team, `${held[place][0]} GPUs, ${held[place][1]} of them interruptible`]);
+  const idle = data.rows - held.reduce((sum, [gpus]) => sum + gpus, 0);
+  return { title: clock(data, tick), job: -1, facts: [...facts, ['idle or closed', `${idle} GPUs`]] };
+}
+
 class Card {
   constructor(element, spoken) {
     Object.assign(this, { element, spoken, pinned: false });

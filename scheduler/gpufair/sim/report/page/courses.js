@@ -18,7 +18,8 @@ class Courses {
 
   children(path) {
     const start = path ? `${path}/` : '';
-    return this.data.tree.paths.filter((one) => one && one.startsWith(start) && !one.slice(start.length).includes('/'));
+    if (!path) return this.data.teams;
+    return this.data.tree.paths.filter((one) => one.startsWith(start) && !one.slice(start.length).includes('/'));
   }
 
   // One choice for each node that has children.
@@ -36,6 +37,7 @@ class Courses {
 
   build() {
     this.grid.replaceChildren();
+    this.plots.forEach((plot) => plot.drop());
     this.plots = [];
     const shown = [this.level.value, ...this.children(this.level.value)];
     for (const path of this.kind === 'usage' ? shown : shown.slice(1)) {
@@ -91,7 +93,7 @@ class Courses {
       most = Math.max(most, ...looked.map((value) => value ?? 0));
     }
     const top = this.kind === 'metric' ? Math.min(most, 4) : most;
-    const step = niceStep(top * 1.04, 3);
+    const step = niceStep(top * 1.04, 4);
     const yTicks = [];
     for (let at = 0; at <= top * 1.04; at += step) yTicks.push([at, amount(at)]);
     if (this.kind === 'metric') {

@@ -59,6 +59,10 @@ function laidOut(data) {
     const bars = onRows(policy.bars, rows);
     bars.end = bars.start.map((start, bar) => start + bars.span[bar]);
     bars.protectedEnd = bars.start.map((start, bar) => Math.min(start + bars.protected[bar], bars.end[bar]));
+    bars.gpus = new Int32Array(bars.size);
+    for (let bar = 0; bar < bars.size; bar++) {
+      for (let run = bars.firstRun[bar]; run < bars.firstRun[bar + 1]; run++) bars.gpus[bar] += bars.count[run];
+    }
     const byJob = grouped(data.jobs.id.length, (bar, tell) => tell(bars.job[bar]), bars.size);
     return { ...policy, bars, byJob, landings: onRows(policy.landings, rows) };
   });

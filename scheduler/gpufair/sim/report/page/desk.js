@@ -27,6 +27,7 @@ class Desk {
       landings: true,
       colors: () => (this.palette ??= pictureColors(data.teams.length)),
       keyOf: (job) => (this.hiddenTeams.has(data.tree.team[data.jobs.path[job]]) ? -1 : shade[data.jobs.path[job]]),
+      isHidden: (team) => this.hiddenTeams.has(team),
       isFree: (job) => data.jobs.min_runtime_s[job] === 0,
       isEvicted: (reason) => reason >= 0 && !quiet[reason],
       startsNode: (row) => firstRows.has(row),
@@ -54,10 +55,11 @@ class Desk {
     return this.look.box;
   }
 
-  tell(picture, tick, row, x, y) {
-    const found = factsAt(this.data, picture.policy, row, tick);
+  tell(picture, tick, row, x, y, above = false) {
+    const { data } = this;
+    const found = above ? stackFacts(data, picture.policy, tick) : factsAt(data, picture.policy, row, tick);
     this.look.job = found.job;
-    this.look.cursor = { tick, row, place: picture.place };
+    this.look.cursor = { tick, row, place: picture.place, above };
     this.card.fill(found.title, found.job >= 0 ? this.look.colorOf(found.job) : '', found.facts, picture.policy.name);
     this.card.placeAt(x, y);
     this.overlay();
@@ -65,17 +67,17 @@ class Desk {
 
   hover(picture, x, y, event) {
     if (this.card.pinned) return;
-    const { tick, row, inside } = picture.at(x, y);
-    if (inside) this.tell(picture, tick, row, event.clientX, event.clientY);
+    const { tick, row, inside, above } = picture.at(x, y);
+    if (inside) this.tell(picture, tick, row, event.clientX, event.clientY, above);
     else this.leave();
   }
 
   pin(picture, x, y, event) {
-    const { tick, row, inside } = picture.at(x, y);
+    const { tick, row, inside, above } = picture.at(x, y);
     const again = this.card.pinned;
     this.leave(true);
     if (!inside || again) return;
-    this.tell(picture, tick, row, event.clientX, event.clientY);
+    this.tell(picture, tick, row, event.clientX, event.clientY, above);
     this.card.pinned = true;
     this.card.say();
   }

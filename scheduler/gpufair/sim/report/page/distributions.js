@@ -44,3 +44,105 @@ function waitFacts(data, curves, name, at) {
   });
   return { title: `${name}: started within ${span(seconds)}`, facts };
 }
+
+// A row for each allocation: a mark for each policy, the band of one grant more or less, and the line at 100 %.
+const ROW = 22;
+
+function deliveredChart(data, section) {
+  if (!section) return;
+  const canvas = panel(section.querySelector('.grid'), '', 'Delivered of owed by allocation and policy; the table below says the same.');
+  canvas.style.height = `${data.delivered.length * ROW + 30}px`;
+  plots.set(canvas, new Dots(canvas, data));
+}
+
+class Dots extends Plot {
+  constructor(canvas, data) {
+    super(canvas, null, null, null);
+    this.data = data;
+  }
+
+  point() {}
+
+  leave() {}
+
+  draw() {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    if (width < 50) return;
+    this.dirty = false;
+    const context = fitted(this.canvas, devicePixelRatio || 1);
+    context.fillStyle = variable('ground');
+    context.fillRect(0, 0, width, height);
+    context.font = '12px system-ui, sans-serif';
+    const names = this.data.delivered.map((row) => row.path);
+    const left = Math.min(width / 3, Math.max(...names.map((name) => context.measureText(name).width)) + 16);
+    const most = Math.max(1100, ...this.data.delivered.flatMap((row) => row.ratios.filter((one) => one !== null)));
+    this.scale = { left, most: Math.min(most, 2000), width: width - left - 16 };
+    this.axis(context, height);
+    this.data.delivered.forEach((row, at) => this.row(context, row, 6 + at * ROW, left));
+  }
+
+  across(thousandths) {
+    const { left, most, width } = this.scale;
+    return left + (Math.min(Math.max(0, thousandths), most) / most) * width;
+  }
+
+  axis(context, height) {
+    context.strokeStyle = variable('line');
+    context.fillStyle = variable('soft');
+    context.textAlign = 'center';
+    context.textBaseline = 'middle';
+    for (let at = 0; at <= this.scale.most; at += 200) {
+      const x = Math.round(this.across(at)) + 0.5;
+      context.strokeStyle = variable(at === 1000 ? 'ink' : 'line');
+      stroke(context, [[x, 4], [x, height - 22]]);
+      context.fillText(`${at / 10} %`, x, height - 10);
+    }
+  }
+
+  row(context, { path, ratios, granule }, y, left) {
+    const middle = y + ROW / 2 - 2;
+    const [from, to] = [this.across(1000 - granule), this.across(1000 + granule)];
+    context.fillStyle = variable('muted');
+    context.globalAlpha = 0.45;
+    context.fillRect(from, y, Math.max(1, to - from), ROW - 4);
+    context.globalAlpha = 1;
+    context.fillStyle = variable('ink');
+    context.textAlign = 'right';
+    context.fillText(clipped(context, path, left - 12), left - 8, middle);
+    ratios.forEach((ratio, place) => ratio !== null && sign(context, place, this.across(ratio), middle));
+  }
+}
+
+// Marks of policies differ in shape as well as in colour.
+function sign(context, place, x, y) {
+  context.fillStyle = css(hue(place));
+  context.strokeStyle = variable('ground');
+  context.lineWidth = 1;
+  context.beginPath();
+  if (place % 4 === 0) context.arc(x, y, 5, 0, 2 * Math.PI);
+  else polygon(context, x, y, [[], [[-4.5, -4.5], [4.5, -4.5], [4.5, 4.5], [-4.5, 4.5]], [[0, -6], [6, 5], [-6, 5]], [[0, -6], [6, 0], [0, 6], [-6, 0]]][place % 4]);
+  context.fill();
+  context.stroke();
+}
+
+function polygon(context, x, y, corners) {
+  corners.forEach(([dx, dy], at) => (at ? context.lineTo(x + dx, y + dy) : context.moveTo(x + dx, y + dy)));
+  context.closePath();
+}
+
+function signKey(holder, names) {
+  const draw = () => {
+    holder.replaceChildren();
+    names.forEach((name, place) => {
+      const item = document.createElement('li');
+      const canvas = document.createElement('canvas');
+      canvas.className = 'sign';
+      canvas.setAttribute('aria-hidden', 'true');
+      item.append(canvas, name);
+      holder.append(item);
+      sign(fitted(canvas, devicePixelRatio || 1), place, 7, 7);
+    });
+  };
+  draw();
+  themed.push(draw);
+}

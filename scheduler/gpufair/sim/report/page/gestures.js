@@ -63,10 +63,10 @@ class Gestures {
   mark(event) {
     const { width, height } = this.picture.area;
     const x = Math.min(GUTTER + width, Math.max(GUTTER, event.offsetX));
-    const to = this.picture.at(x, Math.min(height - 1, Math.max(0, event.offsetY)));
+    const to = this.picture.at(x, Math.min(HEAD + height - 1, Math.max(HEAD, event.offsetY)));
     const { from } = this.drag;
     // A mark that is flat means a time, over all rows that are looked at.
-    const flat = Math.abs(event.offsetY - this.drag.y) < 24;
+    const flat = from.above || Math.abs(event.offsetY - this.drag.y) < 24;
     this.desk.mark({
       t0: Math.min(from.tick, to.tick),
       t1: Math.max(from.tick, to.tick),

@@ -91,6 +91,7 @@ function exports(data, desk) {
 function chartsPng(title, charts, data) {
   const grid = charts.querySelector('.grid');
   const canvases = [...grid.querySelectorAll('canvas')];
+  canvases.forEach((canvas) => plots.get(canvas).draw());
   const named = canvases.map((canvas) => [canvas, canvas.parentElement.querySelector('figcaption').textContent]);
   const heading = `${title}: ${charts.querySelector('h2').textContent}`;
   const legend = data.policies.map(({ name }, place) => ({ name, color: css(hue(place)) }));
@@ -139,6 +140,9 @@ async function main() {
   const waits = document.getElementById('waits');
   lineKey(waits.querySelector('.key'), data.policies.map((policy) => policy.name));
   waitPanels(data, card, waits);
+  const delivered = document.getElementById('delivered');
+  if (delivered) signKey(delivered.querySelector('.key'), data.policies.map((policy) => policy.name));
+  deliveredChart(data, delivered);
   exports(data, desk);
   document.addEventListener('keydown', (event) => event.key === 'Escape' && desk.leave(true));
   addEventListener('scroll', () => desk.leave(true), { passive: true });

@@ -2,6 +2,8 @@
 
 const GUTTER = 76; // CSS pixels left of the rows, for names of nodes
 const FOOT = 22; // below them, for times
+const STRIP = 64; // above them, for the stack of teams, with a gap
+const HEAD = STRIP + 6;
 
 class Picture {
   constructor(data, place, view, look, holder) {
@@ -9,6 +11,7 @@ class Picture {
     this.canvas = holder.querySelector('canvas.painted');
     this.over = holder.querySelector('canvas.over');
     this.painter = new Painter(data, this.policy, look);
+    this.strip = new Strip(data, this.policy, look);
     new ResizeObserver(() => this.soil()).observe(this.canvas);
     new IntersectionObserver(([entry]) => this.seen(entry.isIntersecting), { rootMargin: '200px' }).observe(holder);
     this.canvas.parentElement.style.height = `${pictureHeight(data.rows)}px`;
@@ -25,7 +28,7 @@ class Picture {
   }
 
   get area() {
-    return { width: this.canvas.clientWidth - GUTTER, height: this.canvas.clientHeight - FOOT };
+    return { width: this.canvas.clientWidth - GUTTER, height: this.canvas.clientHeight - HEAD - FOOT };
   }
 
   draw() {
@@ -37,8 +40,9 @@ class Picture {
     const colors = this.look.colors();
     context.fillStyle = variable('ground');
     context.fillRect(0, 0, this.canvas.clientWidth, this.canvas.clientHeight);
-    const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
-    context.putImageData(this.painter.paint(wide, high, this.view, colors, ratio), Math.round(GUTTER * ratio), 0);
+    const [wide, high, left] = [width, height, GUTTER].map((size) => Math.round(size * ratio));
+    context.putImageData(this.strip.paint(wide, Math.round(STRIP * ratio), this.view, colors, ratio), left, 0);
+    context.putImageData(this.painter.paint(wide, high, this.view, colors, ratio), left, Math.round(HEAD * ratio));
     this.axes(context, width, height);
     this.drawOver();
   }
@@ -52,16 +56,18 @@ class Picture {
     context.textAlign = 'center';
     for (const [tick, label] of timeTicks(data, view.t0, view.t1, Math.max(2, Math.floor(width / 90)))) {
       const x = GUTTER + ((tick - view.t0) / (view.t1 - view.t0)) * width;
-      context.fillRect(Math.round(x), height, 1, 4);
-      if (x > GUTTER + 16 && x < GUTTER + width - 16) context.fillText(label, x, height + 13);
+      context.fillRect(Math.round(x), HEAD + height, 1, 4);
+      if (x > GUTTER + 16 && x < GUTTER + width - 16) context.fillText(label, x, HEAD + height + 13);
     }
     context.textAlign = 'right';
+    context.fillText(`${data.rows} GPUs`, GUTTER - 6, 7);
+    context.fillText('0', GUTTER - 6, STRIP - 6);
     let before = -100;
     for (let node = 0; node < data.nodes.names.length; node++) {
       const middle = (data.firsts[node] + data.firsts[node + 1]) / 2;
       const y = ((middle - view.r0) / (view.r1 - view.r0)) * height;
       if (y < 5 || y > height - 5 || y - before < 15) continue;
-      context.fillText(clipped(context, data.nodes.names[node], GUTTER - 10), GUTTER - 6, y);
+      context.fillText(clipped(context, data.nodes.names[node], GUTTER - 10), GUTTER - 6, HEAD + y);
       before = y;
     }
     this.warmUp(context, width, height);
@@ -76,7 +82,7 @@ class Picture {
     context.strokeStyle = variable('ink');
     context.beginPath();
     context.moveTo(x, 0);
-    context.lineTo(x, height);
+    context.lineTo(x, HEAD + height);
     context.stroke();
     context.restore();
   }
@@ -86,8 +92,9 @@ class Picture {
     const { width, height } = this.area;
     const { view } = this;
     const tick = view.t0 + ((x - GUTTER) / width) * (view.t1 - view.t0);
-    const row = Math.floor(view.r0 + (y / height) * (view.r1 - view.r0));
-    return { tick, row: Math.min(this.data.rows - 1, Math.max(0, row)), inside: x >= GUTTER && y < height };
+    const row = Math.floor(view.r0 + ((y - HEAD) / height) * (view.r1 - view.r0));
+    const inside = x >= GUTTER && y < HEAD + height;
+    return { tick, row: Math.min(this.data.rows - 1, Math.max(0, row)), inside, above: y < HEAD };
   }
 
   placeOf(tick, row) {
@@ -95,7 +102,7 @@ class Picture {
     const { view } = this;
     return {
       x: GUTTER + ((tick - view.t0) / (view.t1 - view.t0)) * width,
-      y: ((row - view.r0) / (view.r1 - view.r0)) * height,
+      y: HEAD + ((row - view.r0) / (view.r1 - view.r0)) * height,
     };
   }
 
@@ -104,7 +111,7 @@ class Picture {
     const context = fitted(this.over, devicePixelRatio || 1);
     context.save();
     context.beginPath();
-    context.rect(GUTTER, 0, width, height);
+    context.rect(GUTTER, 0, width, HEAD + height);
     context.clip();
     if (this.look.job >= 0) this.outline(context, this.look.job);
     this.cross(context, width, height);
@@ -136,8 +143,8 @@ class Picture {
     const { x, y } = this.placeOf(cursor.tick, cursor.row + 0.5);
     context.fillStyle = variable('ink');
     context.globalAlpha = 0.55;
-    context.fillRect(Math.round(x), 0, 1, height);
-    if (cursor.place === this.place) context.fillRect(GUTTER, Math.round(y), width, 1);
+    context.fillRect(Math.round(x), 0, 1, HEAD + height);
+    if (cursor.place === this.place && !cursor.above) context.fillRect(GUTTER, Math.round(y), width, 1);
     context.globalAlpha = 1;
   }
 
@@ -156,7 +163,7 @@ class Picture {
 }
 
 function pictureHeight(rows) {
-  return FOOT + Math.min(Math.max(rows * 7, 90), rows <= 64 ? 320 : 420);
+  return HEAD + FOOT + Math.min(Math.max(rows * 7, 90), rows <= 64 ? 320 : 420);
 }
 
 function clipped(context, text, most) {

@@ -2,6 +2,8 @@
 
 const MARGIN = { left: 46, right: 10, top: 8, bottom: 20 };
 
+const plots = new Map(); // by canvas
+
 class Plot {
   // `source()` answers {x: [from, to], y: [from, to], xTicks, yTicks, lines, marks}, with ticks as [value, label] and
   // lines as {points: [[x, y], ...], color, dash, width, stepped}; `read(x)` what stands on the card at x.
@@ -9,9 +11,13 @@ class Plot {
     Object.assign(this, { canvas, source, read, card, visible: false, dirty: true, at: null });
     new ResizeObserver(() => this.soil()).observe(canvas);
     new IntersectionObserver(([entry]) => this.seen(entry.isIntersecting), { rootMargin: '200px' }).observe(canvas);
-    themed.push(() => this.soil());
+    plots.set(canvas, this);
     canvas.addEventListener('pointermove', (event) => this.point(event));
     canvas.addEventListener('pointerleave', () => this.leave());
+  }
+
+  drop() {
+    plots.delete(this.canvas);
   }
 
   seen(visible) {
@@ -129,6 +135,8 @@ class Plot {
     this.draw();
   }
 }
+
+themed.push(() => plots.forEach((plot) => plot.soil()));
 
 function stroke(context, points) {
   context.beginPath();

@@ -1,30 +1,22 @@
 // Painting GPUs × time, pixel by pixel. A pixel that holds many stints shows the team that holds most of it (a vote),
 // as strongly as it is held at all: colours are never blended into a team that is not there.
 
+const PARTS = ['vote', 'cover', 'open', 'free', 'edge', 'cut', 'kept', 'closed', 'due'];
+const FINE = 2.5; // CSS pixels: lower rows are too low for hatching and lightness to be told apart
+
 class Line {
   constructor(width) {
     this.width = width;
     this.key = new Int16Array(width);
-    for (const part of ['vote', 'cover', 'open', 'free', 'edge', 'cut', 'kept', 'closed', 'due']) {
-      this[part] = new Float32Array(width);
-    }
+    for (const part of PARTS) this[part] = new Float32Array(width + 1);
   }
 
   clear() {
-    for (const part of ['vote', 'cover', 'open', 'free', 'edge', 'cut', 'kept', 'closed', 'due']) this[part].fill(0);
+    for (const part of PARTS) this[part].fill(0);
   }
 
   add(part, from, to, weight) {
-    const values = this[part];
-    const first = Math.floor(from);
-    const last = Math.floor(to);
-    if (first === last) {
-      values[first] += (to - from) * weight;
-      return;
-    }
-    values[first] += (first + 1 - from) * weight;
-    for (let at = first + 1; at < last; at++) values[at] += weight;
-    if (last < this.width) values[last] += (to - last) * weight;
+    covered(this[part], from, to, weight);
   }
 
   elect(key, from, to, weight) {
@@ -44,6 +36,19 @@ class Line {
     const pixel = Math.floor(at);
     if (pixel >= 0 && pixel < this.width) this[part][pixel] += weight;
   }
+}
+
+// Adds an amount from one place to another, as much to a pixel as it covers of it.
+function covered(values, from, to, amount) {
+  if (to <= from) return;
+  const [first, last] = [Math.floor(from), Math.floor(to)];
+  if (first === last) {
+    values[first] += (to - from) * amount;
+    return;
+  }
+  values[first] += (first + 1 - from) * amount;
+  for (let at = first + 1; at < last; at++) values[at] += amount;
+  values[last] += (to - last) * amount;
 }
 
 // The first member of a row that ends after an instant.
@@ -115,6 +120,7 @@ class Painter {
     const pixels = new Uint32Array(image.data.buffer);
     const line = new Line(width);
     const rowsPerLine = (view.r1 - view.r0) / height;
+    const fine = 1 / rowsPerLine < FINE * ratio;
     let shown = '';
     for (let y = 0; y < height; y++) {
       const [first, last] = rowsOf(view.r0 + y * rowsPerLine, rowsPerLine, this.data.rows);
@@ -124,7 +130,7 @@ class Painter {
         shown = `${first} ${last}`;
       }
       const gap = this.gap(view.r0 + y * rowsPerLine, rowsPerLine, ratio);
-      compose(pixels, y, line, colors, ratio, gap);
+      compose(pixels, y, line, fine ? colors.flat : colors.teams, colors, ratio, gap, fine);
     }
     return image;
   }
@@ -149,7 +155,7 @@ function rowsOf(from, rowsPerLine, rows) {
   return [first, Math.min(rows - 1, Math.max(first, Math.ceil(from + rowsPerLine - 1e-6) - 1))];
 }
 
-function compose(pixels, y, line, colors, ratio, gap) {
+function compose(pixels, y, line, teams, colors, ratio, gap, fine) {
   const { width, key, cover, open, free, edge, cut, kept, closed, due } = line;
   const [period, stroke] = [6 * ratio, 2 * ratio];
   const blended = [0, 0, 0];
@@ -166,13 +172,13 @@ function compose(pixels, y, line, colors, ratio, gap) {
     if (kept[x]) blend(colors.landing, Math.min(1, kept[x]) * (rising ? 0.95 : 0.6));
     if (closed[x]) blend(colors.closed, Math.min(1, closed[x]) * (falling ? 1 : 0.75));
     if (held) {
-      blend(colors.teams[key[x]] ?? colors.muted, held ** 0.8);
-      if (2 * free[x] > held) blend(colors.ground, rising ? 0.72 : 0.3);
-      else if (2 * open[x] > held && falling) blend(colors.ground, 0.5);
+      blend(teams[key[x]] ?? colors.muted, held ** 0.8);
+      if (2 * free[x] > held) blend(colors.ground, fine ? 0.45 : rising ? 0.72 : 0.3);
+      else if (2 * open[x] > held && (fine || falling)) blend(colors.ground, fine ? 0.2 : 0.5);
     }
     if (cut[x]) blend(colors.ground, 0.6 * Math.min(1, cut[x]));
     if (due[x]) blend(colors.landing, 0.8 * Math.min(1, due[x]));
-    if (edge[x]) blend(colors.edge, Math.min(1, edge[x]));
+    if (edge[x]) blend(colors.edge, Math.min(1, edge[x]) * (fine ? 0.75 : 1));
     if (gap) blend(colors.ground, gap);
     pixels[y * width + x] = 0xff000000 | (blended[2] << 16) | (blended[1] << 8) | blended[0];
   }

@@ -49,6 +49,7 @@ function pictureColors(teams) {
   for (let team = 0; team < teams; team++) SHADES.forEach((by) => every.push(shaded(hue(team), by)));
   return {
     teams: every,
+    flat: every.map((_, key) => every[key - (key % SHADES.length)]),
     ground: rgb(variable('ground')),
     idle: rgb(variable('idle')),
     closed: rgb(variable('closed')),
