@@ -18,6 +18,7 @@ from gpufair.cli import (
     sessions,
     simulating,
     snapshots,
+    sweeping,
     watch,
     whatif,
 )
@@ -67,6 +68,7 @@ app.add_typer(maintenance.maintenance, name="maintenance", rich_help_panel=_CHAN
 app.add_typer(nodes.nodes, name="node", hidden=True)  # of one node people say it so
 app.command("simulate", rich_help_panel=_TRY)(simulating.simulate)
 app.command("compare", rich_help_panel=_TRY)(simulating.compare)
+app.command("sweep", rich_help_panel=_TRY)(sweeping.sweep)
 app.command("replay", rich_help_panel=_TRY)(replaying.replay)
 app.command("snapshot", rich_help_panel=_TRY)(snapshots.snapshot)
 app.command("whatif", rich_help_panel=_TRY)(whatif.whatif)

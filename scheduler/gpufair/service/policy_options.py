@@ -136,6 +136,11 @@ def changed(policy: Policy, settings: Iterable[str], what: str = "--set") -> Pol
     return policy
 
 
+def written_option(field: str, value: object) -> str:
+    """A value of an option as people type it, without quotes: ``3d``, ``0.25``, ``off``."""
+    return written(get_type_hints(Policy)[field], value).strip('"')
+
+
 def _literal(text: str) -> Any:
     """A value as somebody types it: TOML, or else a string without its quotes."""
     try:
