@@ -18,7 +18,6 @@ from gpufair.sim.policies.registry import contender
 from tests.world import DEFAULT, SMALL, Delays
 
 CAUSE = CauseId("contest")
-LEAVING = frozenset({Phase.CHECKPOINTING, Phase.STOPPING})
 
 
 @dataclass
@@ -31,6 +30,7 @@ class Player:
     held: Held | None = None
     incarnation: int = 0
     saves: int = 0
+    saved: str = ""  # the last durable checkpoint
     starts: int = 0
     requeues: int = 0
 
@@ -49,6 +49,7 @@ class Contest:
     closed: set[NodeName] = field(default_factory=set)
     lost: set[NodeName] = field(default_factory=set)
     _replies: list[tuple[int, WorkloadId, int, ev.Event]] = field(default_factory=list)
+    _count: int = 0
 
     def __post_init__(self) -> None:
         self.decider = self.contender.make(self.policy)
@@ -174,6 +175,10 @@ class Contest:
                     if player.held is not None:
                         kept = tuple(lease for lease in player.held.leases if lease.node != event.node)
                         player.held = replace(player.held, leases=kept) if kept else None
+            case ev.CheckpointDone():
+                player = self.players[event.workload]
+                if event.incarnation == player.incarnation:
+                    player.saved = event.checkpoint.id
             case ev.Started():
                 player = self.players[event.workload]
                 if event.incarnation == player.incarnation and player.phase in {Phase.STARTING, Phase.RESTORING}:
@@ -237,7 +242,7 @@ class Contest:
             assert shape.gpu_type in {"", node.gpu_type}
         player.held, player.incarnation, player.starts = held, held.incarnation, player.starts + 1
         player.phase = Phase.STARTING if action.checkpoint is None else Phase.RESTORING
-        assert action.checkpoint in {None, f"{action.workload}-{player.saves}"}, "restored from an old checkpoint"
+        assert action.checkpoint in {None, player.saved}, "restored from an old checkpoint"
         up = ev.Started(Instant(0), CAUSE, action.workload, held.incarnation)
         self._reply(self.delays.start, action.workload, up)
         runs = player.spec.launch.get("runs")
@@ -246,7 +251,8 @@ class Contest:
             self._reply(self.delays.start + runs, action.workload, over)
 
     def _reply(self, delay: int, workload: WorkloadId, event: ev.Event) -> None:
-        heapq.heappush(self._replies, (self.now + delay, workload, len(self.log), event))
+        self._count += 1
+        heapq.heappush(self._replies, (self.now + delay, workload, self._count, event))
 
     def _check(self) -> None:
         """P2: no GPU is held twice."""
@@ -256,6 +262,11 @@ class Contest:
                 used[lease.node] += lease.gpus
         for name, gpus in used.items():
             assert gpus <= self.nodes[name].gpus, f"{gpus} GPUs are held on {name}"
+
+    def waiting(self) -> tuple[WorkloadId, ...]:
+        """Who waits, by submission."""
+        waits = (name for name, player in self.players.items() if player.phase is Phase.QUEUED)
+        return tuple(sorted(waits, key=lambda name: (self.players[name].submitted, name)))
 
 
 def contest(

@@ -7,10 +7,11 @@ from operator import attrgetter
 
 from gpufair.core import placement
 from gpufair.core.amount import Rest, whole
+from gpufair.core.horizon import FOREVER
 from gpufair.core.model import Lease, Node, Shape
-from gpufair.core.record import UNCOUNTED, NodeRecord
+from gpufair.core.record import UNCOUNTED, Bound, NodeRecord
 from gpufair.core.rooms import Rooms
-from gpufair.core.units import NodeName, PoolName, WorkloadId
+from gpufair.core.units import Instant, NodeName, PoolName, WorkloadId
 
 
 class Ground:
@@ -26,6 +27,7 @@ class Ground:
         self.rooms: dict[PoolName, Rooms] = {}
         self.free: dict[PoolName, int] = {}  # GPUs that nobody holds, on nodes on which something may start
         self._rest: dict[NodeName, Rest] = {}  # held, where there is any
+        self._kept: dict[NodeName, int] = {}
         self._blocks = blocks
 
     def capacity(self, pool: PoolName) -> int:
@@ -62,13 +64,24 @@ class Ground:
         self.nodes[name].cordoned = closed
         self._recount(self.nodes[name])
 
-    def place(self, shape: Shape, pool: PoolName) -> tuple[Lease, ...] | None:
-        """The tightest nodes of a pool that hold the whole shape now; None if there are none."""
+    def keep(self, name: NodeName, gpus: int) -> None:
+        """So many GPUs of a node are kept for somebody (no longer, if negative): they are not free."""
+        self._kept[name] = self._kept.get(name, 0) + gpus
+        self._recount(self.nodes[name])
+
+    def bind(self, name: NodeName, bounds: tuple[Bound, ...]) -> None:
+        """From then on some of its GPUs are spoken for."""
+        record = self.nodes[name]
+        record.bounds = bounds
+        self.rooms[record.node.pool].put(record)
+
+    def place(self, shape: Shape, pool: PoolName, until: Instant = FOREVER) -> tuple[Lease, ...] | None:
+        """The tightest nodes of a pool that hold the whole shape now, for somebody who stays until then."""
         if not shape.gpus:
-            return placement.place(self.by_pool.get(pool, ()), shape, self._blocks)
+            return placement.place(self.by_pool.get(pool, ()), shape, self._blocks, until=until)
         if self.free.get(pool, 0) < shape.gpus:
             return None
-        return self.rooms[pool].place(shape, self._blocks)
+        return self.rooms[pool].place(shape, self._blocks, until)
 
     def take(self, workload: WorkloadId, leases: tuple[Lease, ...], shape: Shape) -> None:
         """Somebody holds these leases from now on."""
@@ -98,7 +111,8 @@ class Ground:
         has = whole(record.node)
         record.cpus_left = UNCOUNTED if record.node.cpus is None else has.cpus - cpus
         record.memory_left = UNCOUNTED if record.node.memory is None else has.memory - memory
-        self._count(record, record.node.gpus - sum(record.holders.values()) if record.open else 0)
+        kept = self._kept.get(record.node.name, 0)
+        self._count(record, record.node.gpus - sum(record.holders.values()) - kept if record.open else 0)
 
     def _count(self, record: NodeRecord, free: int) -> None:
         pool = record.node.pool

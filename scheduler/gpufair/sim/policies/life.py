@@ -40,7 +40,7 @@ class Life(ABC):
         self._clock: list[tuple[Instant, WorkloadId, int]] = []  # moments to look at somebody
         self._ended: deque[Item] = deque()
         self._actions: list[Action] = []
-        self._cause = CauseId("")
+        self.cause = CauseId("")
 
     # -- what subclasses decide -----------------------------------------------------------------------------------
 
@@ -55,8 +55,15 @@ class Life(ABC):
     def granted(self, item: Item) -> None:  # noqa: B027  # most do not mind
         """It holds GPUs from now on."""
 
+    def leaving(self, item: Item, held: Held) -> None:  # noqa: B027  # the same
+        """It has been told to leave."""
+
     def released(self, item: Item, held: Held) -> None:  # noqa: B027  # the same
         """It holds nothing of this any longer."""
+
+    def act(self, action: Action) -> None:
+        """Somebody has to do something, or to know."""
+        self._actions.append(action)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -71,7 +78,7 @@ class Life(ABC):
         checkpoint = item.checkpoint if item.spec.resumable and item.restores else None
         item.phase = Phase.STARTING if checkpoint is None else Phase.RESTORING
         self.ground.take(item.id, leases, item.spec.shape)
-        self._actions.append(Start(self._cause, item.id, held, None if checkpoint is None else checkpoint.id, why))
+        self.act(Start(self.cause, item.id, held, None if checkpoint is None else checkpoint.id, why))
         self.granted(item)
 
     def notify(self, item: Item, reason: PreemptReason, beneficiary: WorkloadId | None, why: str) -> None:
@@ -79,15 +86,13 @@ class Life(ABC):
         item.notice, item.beneficiary = reason, beneficiary
         self._leaves(item, Phase.CHECKPOINTING)
         deadline = item.deadline = after(self.now, self.grace(item.spec))
-        self._actions.append(
-            BeginCheckpoint(self._cause, item.id, item.incarnation, deadline, reason, beneficiary, why)
-        )
+        self.act(BeginCheckpoint(self.cause, item.id, item.incarnation, deadline, reason, beneficiary, why))
         self.look_at(item, max(deadline, after(self.now, Millis(1))))
 
     def stop(self, item: Item, why: str) -> None:
         """Stop it without another checkpoint."""
         self._leaves(item, Phase.STOPPING)
-        self._actions.append(Stop(self._cause, item.id, item.incarnation, why))
+        self.act(Stop(self.cause, item.id, item.incarnation, why))
 
     def grace(self, spec: WorkloadSpec) -> Millis:
         """How long it may take to leave."""
@@ -99,6 +104,8 @@ class Life(ABC):
         # Somebody waits for a session that runs a cell, and for one that has not come up yet.
         if item.phase in STAYING:
             item.interrupted = item.interrupted or item.busy or item.phase is not Phase.RUNNING
+            if item.held is not None:
+                self.leaving(item, item.held)
         item.phase = phase
 
     def note_who_waits(self, item: Item, busy: bool) -> None:
@@ -146,18 +153,18 @@ class Life(ABC):
         self._unwait(item)
         item.phase, item.ended_at = Phase.ENDED, self.now
         self._ended.append(item)
-        self._actions.append(End(self._cause, item.id, outcome, why))
+        self.act(End(self.cause, item.id, outcome, why))
 
     def park(self, item: Item, why: str) -> None:
         """A session rests until its owner touches it."""
         self._unwait(item)
         item.phase, item.parking, item.interrupted = Phase.PARKED, False, False
-        self._actions.append(Park(self._cause, item.id, why))
+        self.act(Park(self.cause, item.id, why))
 
     def requeue(self, item: Item, why: str) -> None:
         """It waits again, in the place of its first submission."""
         item.phase, item.interrupted = Phase.QUEUED, False
-        self._actions.append(Requeue(self._cause, item.id, why))
+        self.act(Requeue(self.cause, item.id, why))
         self.wait(item)
 
     def wait(self, item: Item) -> None:

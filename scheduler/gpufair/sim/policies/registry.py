@@ -8,9 +8,12 @@ from typing import Final
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.state import State
+from gpufair.sim.policies.backfill import Backfill
 from gpufair.sim.policies.contender import Contender
 from gpufair.sim.policies.fifo import Fifo
+from gpufair.sim.policies.half_life import HalfLife
 from gpufair.sim.policies.plain import plain
+from gpufair.sim.policies.priority import Priority
 
 CONTENDERS: Final[Mapping[str, Contender]] = MappingProxyType(
     {
@@ -18,7 +21,10 @@ CONTENDERS: Final[Mapping[str, Contender]] = MappingProxyType(
         for one in (
             Contender("fair-share", "ours: fair share with protection, landings, debug right and take limit", State),
             Contender("plain", "the classic rule: fair share by rank alone", plain),
-            Contender("fifo", "strict order of submission; the head blocks the rest", Fifo),
+            Contender("half-life", "a fair tree by decayed usage, ranked every 5 min, with backfilling", HalfLife),
+            Contender("fifo", "order of submission; the first blocks the rest", Fifo),
+            Contender("fifo-backfill", "order of submission; others start if they do not delay the first", Backfill),
+            Contender("priority", "urgent to low, preemption, and opting out of it up to a limit per team", Priority),
         )
     }
 )

@@ -63,7 +63,7 @@ class Scheduler(Life):
             GpufairError: The event is refused; nothing has changed.
         """
         before, self.now = self.now, max(self.now, event.at)
-        self._cause, self._actions = event.cause, []
+        self.cause, self._actions = event.cause, []
         try:
             changed = self._take_in(event)
         except GpufairError:
