@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ PIXELS = """(canvas) => {
   const pixels = new Uint32Array(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.buffer);
   return { colours: new Set(pixels).size, drawn: pixels.filter((one) => one !== pixels[0]).length, all: pixels.length };
 }"""
+# Comes with the front end's development dependencies, which `make install` puts there.
+AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
 
 
@@ -211,3 +214,28 @@ def test_pngs_are_downloaded(report: Path, ui: Look) -> None:
         assert name.endswith("Waits.png")
 
     ui(looking(report, look))
+
+
+@pytest.mark.skipif(
+    not AXE.exists() and os.environ.get("GPUFAIR_REQUIRE_ALL") != "1",
+    reason="no axe-core; run `npm ci` in labextension",
+)
+def test_no_barrier_is_found(report: Path, ui: Look) -> None:
+    """Names, roles, contrast and order, in light and dark, with everything unfolded."""
+    rules = AXE.read_text(encoding="utf-8")
+
+    def look(page: Page) -> None:
+        browser = page.context.browser
+        assert browser is not None
+        for scheme in ("light", "dark"):
+            # The page itself lets no foreign script run.
+            looked = browser.new_page(bypass_csp=True, color_scheme=scheme)
+            with opened(looked, report):
+                looked.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+                looked.evaluate(rules)
+                found = looked.evaluate("axe.run({resultTypes: ['violations']})")
+            assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == []
+            assert len(found["passes"]) > 20
+            looked.close()
+
+    ui(look)

@@ -52,7 +52,7 @@ def _costs(scenario: Scenario) -> Table:
         ("Seed", str(scenario.seed)),
     ]
     return Table(
-        "Costs and conditions", ["", "assumed"], [[Cell(name), Cell(value)] for name, value in rows], wordy=True
+        "Costs and conditions", ["what", "assumed"], [[Cell(name), Cell(value)] for name, value in rows], wordy=True
     )
 
 

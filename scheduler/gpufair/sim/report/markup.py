@@ -81,5 +81,5 @@ def pairs(facts: Iterable[tuple[str, str]]) -> str:
 
 def cards(every: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> str:
     """One card for each of some things: its name, and facts of it."""
-    made = "".join(f"<li><h3>{escape(name)}</h3>{pairs(facts)}</li>" for name, facts in every)
+    made = "".join(f"<li><h2>{escape(name)}</h2>{pairs(facts)}</li>" for name, facts in every)
     return f'<ul class="cards" aria-label="The policies in short">{made}</ul>'
