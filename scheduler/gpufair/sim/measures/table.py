@@ -77,6 +77,11 @@ def _ratios(figures: Sequence[Figures]) -> Iterable[Row]:
             lambda one: one.time.unallocated / one.time.held if one.time.held else None,
         ),
         ("lost to preemption and failures", Better.LOWER, lambda one: one.time.of_available(one.time.lost)),
+        (
+            "the same, of work that is not resumable",
+            Better.LOWER,
+            lambda one: one.time.of_available(one.time.lost_for_good),
+        ),
         ("switching", Better.LOWER, lambda one: one.time.of_available(one.time.switching)),
         ("useful work", Better.HIGHER, lambda one: one.time.of_available(one.time.useful)),
         ("free, but scattered", Better.LOWER, lambda one: one.time.of_available(one.time.fragmented)),

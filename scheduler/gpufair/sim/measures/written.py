@@ -37,6 +37,7 @@ def as_json(figures: Figures) -> Plain:
         "lost_share": _ratio(time.of_available(time.lost)),
         "switching_share": _ratio(time.of_available(time.switching)),
         "lost_for_good_gpu_s": _s(time.lost_for_good),
+        "lost_for_good_share": _ratio(time.of_available(time.lost_for_good)),
         "fragmented_share": _ratio(time.of_available(time.fragmented)),
         "withheld_share": _ratio(time.of_available(time.withheld)),
         "availability": _ratio(time.available / time.installed if time.installed else None),
