@@ -16,6 +16,7 @@ from gpufair.cli import (
     replaying,
     run,
     sessions,
+    shadow,
     simulating,
     snapshots,
     sweeping,
@@ -69,6 +70,7 @@ app.add_typer(nodes.nodes, name="node", hidden=True)  # of one node people say i
 app.command("simulate", rich_help_panel=_TRY)(simulating.simulate)
 app.command("compare", rich_help_panel=_TRY)(simulating.compare)
 app.command("sweep", rich_help_panel=_TRY)(sweeping.sweep)
+app.command("shadow", rich_help_panel=_TRY)(shadow.shadow)
 app.command("replay", rich_help_panel=_TRY)(replaying.replay)
 app.command("snapshot", rich_help_panel=_TRY)(snapshots.snapshot)
 app.command("whatif", rich_help_panel=_TRY)(whatif.whatif)

@@ -168,6 +168,29 @@ class Asked:
             rich_help_panel=_DRAWN,
         ),
     ] = None
+    users: Annotated[
+        str,
+        typer.Option(
+            "--users",
+            metavar="trace|drawn",
+            help="Users as recorded (drawn where none are), or all drawn.",
+            rich_help_panel=_DRAWN,
+        ),
+    ] = "trace"
+    levels: Annotated[
+        int,
+        typer.Option(
+            "--levels", min=1, max=2, help="Of a budget tree that is drawn from the trace.", rich_help_panel=_CLUSTER
+        ),
+    ] = 1
+    equal: Annotated[
+        bool,
+        typer.Option(
+            "--equal",
+            help="Equal shares in a tree that is drawn; else in proportion to what was used.",
+            rich_help_panel=_CLUSTER,
+        ),
+    ] = False
     seed: Annotated[int, typer.Option("--seed", help="Of all that is drawn.", rich_help_panel=_DRAWN)] = 0
     window: Annotated[
         str | None,
@@ -218,8 +241,12 @@ class Asked:
         cluster = Cluster.parse(self.cluster)
         assumptions = usual() if self.assumptions is None else read_assumptions(self.assumptions)
         budgets = None if self.budgets is None else read_budgets(self.budgets).allocations
-        if self.oversize not in ("refuse", "clip", "skip"):
-            raise typer.BadParameter(f"{self.oversize!r} is none of refuse, clip, skip", param_hint="--oversize")
+        for option, value, known in (
+            ("--oversize", self.oversize, ("refuse", "clip", "skip")),
+            ("--users", self.users, ("trace", "drawn")),
+        ):
+            if value not in known:
+                raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}", param_hint=option)
         warm_up = None if self.warm_up is None else _millis(self.warm_up, "--warm-up")
         trace = None
         if self.trace.startswith(WORLD):
@@ -236,6 +263,7 @@ class Asked:
         given = {
             "--budgets": self.budgets, "--skip-days": self.skip_days, "--format": self.form != "auto", "--strict": self.strict,
             "--debug-share": self.debug_share, "--session-share": self.session_share, "--oversize": self.oversize != "refuse",
+            "--users": self.users != "trace", "--levels": self.levels != 1, "--equal": self.equal,
         }  # fmt: skip
         if wrong := [name for name, value in given.items() if value]:
             raise CommandError(f"{', '.join(wrong)} is for traces; a constructed world has its own: leave it out")
@@ -296,7 +324,10 @@ class Source:
                 unallocated_share=free or 0.0,
                 debug_share=asked.debug_share,
                 session_share=sessions or 0.0,
-                oversize=asked.oversize,  # type: ignore[arg-type]  # it was checked
+                oversize=asked.oversize,  # type: ignore[arg-type]  # it was checked, as were the next two
+                users=asked.users,  # type: ignore[arg-type]
+                levels=asked.levels,  # type: ignore[arg-type]
+                equal=asked.equal,
                 **common,
             )
         if self.warm_up is None:
