@@ -8,8 +8,8 @@ workload's id alone, so that it is the same in every run and on every machine. U
 from __future__ import annotations
 
 from enum import IntEnum
+from hashlib import blake2b
 from typing import Final
-from zlib import crc32
 
 from gpufair.core.model import WorkloadSpec
 from gpufair.core.units import WorkloadId
@@ -47,4 +47,5 @@ def opts_out(workload: WorkloadId, spec: WorkloadSpec) -> bool:
 
 
 def _draw(what: str, workload: WorkloadId) -> int:
-    return crc32(f"{what} {workload}".encode()) % 100
+    """One of 100. (Checksums of texts that differ in their beginning alone would depend on each other.)"""
+    return int.from_bytes(blake2b(f"{what} {workload}".encode(), digest_size=8).digest()) % 100
