@@ -13,7 +13,6 @@ Most events change nothing for those who wait. The pass finds that out here from
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from math import inf
 
 from gpufair.core.amount import Amount, Freed
@@ -40,7 +39,10 @@ class Chances:
 
     def __init__(self, facts: Facts, pool: PoolName, shares: Shares | None = None) -> None:
         self.pool = pool
-        self._given = shares
+        self._shares = shares
+        self._take: TakeLimit | None = None
+        self._debug: DebugBudget | None = None
+        self._moving: set[AllocationPath] | None = None
         self.rooms = facts.rooms.get(pool) or Rooms()
         self.running = facts.running.get(pool) or Running()
         self.coming = coming(facts, pool)
@@ -64,20 +66,36 @@ class Chances:
         self._bars: dict[AllocationPath, tuple[AllocationPath, float, float]] = {}  # by parent
         self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
 
-    @cached_property
+    @property
+    def shares(self) -> Shares:
+        """The metrics."""
+        if self._shares is None:
+            self._shares = self._facts.shares(self.pool)
+        return self._shares
+
+    @property
     def take(self) -> TakeLimit:
         """Who is beyond his take limit, and who is hungry."""
-        return TakeLimit(self._facts, self.pool, self.running, lambda: self.shares)
+        if self._take is None:
+            self._take = TakeLimit(self._facts, self.pool, self.running, lambda: self.shares)
+        return self._take
 
-    @cached_property
+    @property
     def debug(self) -> DebugBudget:
         """What may still be started under the debug right."""
-        return DebugBudget(self._facts, self.pool)
+        if self._debug is None:
+            self._debug = DebugBudget(self._facts, self.pool)
+        return self._debug
 
-    @cached_property
+    @property
     def _movers(self) -> set[AllocationPath]:
         """The leaves that are ahead of some leaf with exposed work, or have some themselves, and those that are hungry
         while somebody is beyond his take limit."""
+        if self._moving is None:
+            self._moving = self._find_movers()
+        return self._moving
+
+    def _find_movers(self) -> set[AllocationPath]:
         tree, found = self._facts.ranking, set(self.running.exposed)
         if self.take.over:
             found |= self.take.hungry
@@ -96,11 +114,6 @@ class Chances:
                 below += [(child, metric(child) <= (next_to_it if child == top else its)) for child in children]
         return found
 
-    @cached_property
-    def shares(self) -> Shares:
-        """The metrics."""
-        return self._given or self._facts.shares(self.pool)
-
     def granted(self, record: Record) -> None:
         """The pass has started it, or keeps GPUs for it."""
         if record.spec.allocated:
@@ -110,8 +123,7 @@ class Chances:
         self._harmless.clear()
         self._fits.clear()
         self._fits_debug.clear()
-        self.__dict__.pop("debug", None)
-        self.__dict__.pop("_movers", None)
+        self._debug = self._moving = None
         self._freed.clear()
         self._fits_freed.clear()
         self._rivals_of.clear()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final
 
 from gpufair.core import words
@@ -64,6 +63,8 @@ class _Seeker:
     def __init__(self, reading: Reading, record: Record) -> None:
         self._reading, self._facts, self._record = reading, reading.facts, record
         self._spec = replace(record.spec, min_runtime=record.min_runtime)
+        self._shapes = tuple(_smaller(reading, self._spec))
+        self._spans = self._shorter_spans()
 
     def wishes(self) -> Iterator[WorkloadSpec]:
         """What is worth a trial, the nearest to the original first."""
@@ -93,12 +94,7 @@ class _Seeker:
                 yield shape, Millis(0)
                 break
 
-    @cached_property
-    def _shapes(self) -> tuple[Shape, ...]:
-        return tuple(_smaller(self._reading, self._spec))
-
-    @cached_property
-    def _spans(self) -> tuple[Millis, ...]:
+    def _shorter_spans(self) -> tuple[Millis, ...]:
         """Shorter protections than the wish's, the longest first."""
         span = self._spec.min_runtime
         parts = [Millis(span // part) for part in (2, 4, 8)]

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 
 from gpufair.core.errors import BudgetError
 from gpufair.core.model import Allocation
@@ -83,10 +82,17 @@ class Tree:
         self._leaves = frozenset(self.leaves)
         self._diverge: dict[tuple[AllocationPath, AllocationPath], tuple[AllocationPath, AllocationPath] | None] = {}
         self._ratios = {path: node.entitlement.as_integer_ratio() for path, node in self._nodes.items()}
+        self._flat: Tree | None = None
+        self._upward: tuple[tuple[AllocationPath, AllocationPath], ...] | None = None
 
-    @cached_property
+    @property
     def flat(self) -> Tree:
         """The same leaves side by side below the root, each with its entitlement as its share."""
+        if self._flat is None:
+            self._flat = self._flattened()
+        return self._flat
+
+    def _flattened(self) -> Tree:
         flat = Tree()
         root = replace(self._nodes[ROOT], children=self.leaves)
         leaves = (self._nodes[path] for path in self.leaves)
@@ -106,10 +112,13 @@ class Tree:
         """Those of all nodes."""
         return self._nodes.keys()
 
-    @cached_property
+    @property
     def upward(self) -> tuple[tuple[AllocationPath, AllocationPath], ...]:
         """Each node but the root with its parent, children before parents."""
-        return tuple((one.path, one.parent) for one in reversed(self._nodes.values()) if one.parent is not None)
+        if self._upward is None:
+            nodes = reversed(self._nodes.values())
+            self._upward = tuple((one.path, one.parent) for one in nodes if one.parent is not None)
+        return self._upward
 
     def __getitem__(self, path: AllocationPath) -> TreeNode:
         return self._nodes[path]
