@@ -249,7 +249,7 @@ class World:
 
 def _at(event: ev.Event, at: int) -> ev.Event:
     # dataclasses.replace is slow here, and this runs for every answer of every example.
-    values = {name: getattr(event, name) for cls in type(event).__mro__ for name in getattr(cls, "__slots__", ())}
+    values = {name: getattr(event, name) for name in type(event).__dataclass_fields__}
     return type(event)(**{**values, "at": Instant(at)})
 
 

@@ -297,6 +297,18 @@ def _extension_requested(event: ev.ExtensionRequested, facts: Facts) -> None:
         raise MinRuntimeTooLong(event.min_runtime, facts.policy.max_min_runtime)
 
 
+_Report = (
+    ev.SafePointReached
+    | ev.ActivityReported
+    | ev.Started
+    | ev.StartFailed
+    | ev.CheckpointDone
+    | ev.CheckpointFailed
+    | ev.Released
+    | ev.Exited
+)
+
+
 @check.register(ev.SafePointReached)
 @check.register(ev.ActivityReported)
 @check.register(ev.Started)
@@ -305,7 +317,7 @@ def _extension_requested(event: ev.ExtensionRequested, facts: Facts) -> None:
 @check.register(ev.CheckpointFailed)
 @check.register(ev.Released)
 @check.register(ev.Exited)
-def _report(event: ev.ActivityReported, facts: Facts) -> None:
+def _report(event: _Report, facts: Facts) -> None:
     facts.record(event.workload)
 
 

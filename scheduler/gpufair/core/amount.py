@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 from gpufair.core.model import Node, Shape
 from gpufair.core.record import UNCOUNTED, NodeRecord, Record
@@ -16,7 +17,15 @@ from gpufair.core.units import NodeName, WorkloadId
 Rest = tuple[int, int]  # CPUs, memory
 
 
-@dataclass(frozen=True, slots=True)
+class Quantity(Protocol):
+    """What can be added up and compared: a number of GPUs, or more than one figure at once."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+    def __sub__(self, other: Self, /) -> Self: ...
+    def __ge__(self, other: Self, /) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Amount:
     """GPUs, CPUs and bytes of memory of one node. It is ``>=`` another if it has as much of each."""
 

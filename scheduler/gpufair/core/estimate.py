@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from gpufair.core import words
-from gpufair.core.amount import Amount, asked, left
+from gpufair.core.amount import Amount, Quantity, asked, left
 from gpufair.core.facts import LEAVING, Facts
 from gpufair.core.model import Shape
 from gpufair.core.placement import admits
@@ -21,7 +21,7 @@ from gpufair.core.record import NodeRecord, Record
 from gpufair.core.share import Shares
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName, WorkloadId
 
-Q = TypeVar("Q", int, Amount)
+Q = TypeVar("Q", bound=Quantity)
 
 
 @dataclass(frozen=True, slots=True)

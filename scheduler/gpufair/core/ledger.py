@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from gpufair.core.fading import Fading
 from gpufair.core.hours import BY_THE_HOUR, Hours, Kept, overlap
@@ -186,9 +187,9 @@ class PoolLedger:
     )
 
     # What the GPUs of a pool can be, in the order of ``NodeRecord.uses``. Of what is unavailable "lost" is a part.
-    USES = ("unallocated", "held", "idle", "unavailable", "capacity", "charged", "lost")
+    USES: Final = ("unallocated", "held", "idle", "unavailable", "capacity", "charged", "lost")
     # Beside these, how many of those that are charged or unallocated start, restore, save or stop.
-    SWITCHING = "switching"
+    SWITCHING: Final = "switching"
 
     def __init__(self, kept: Kept = BY_THE_HOUR, half_life: Millis | None = None) -> None:
         self.kept = kept

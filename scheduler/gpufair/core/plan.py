@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from gpufair.core.amount import Amount, asked, left
+from gpufair.core.amount import Amount, Quantity, asked, left
 from gpufair.core.facts import Facts
 from gpufair.core.horizon import FOREVER, site
 from gpufair.core.model import Lease, Shape
@@ -23,7 +23,7 @@ from gpufair.core.units import Instant, NodeName, PoolName, WorkloadId
 MOST_BEGINNINGS: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Space:
     """What a node with horizons has: GPUs that are free, those with which one may outstay the horizons, and the rest."""
 
@@ -51,7 +51,7 @@ class Space:
         )
 
 
-Q = TypeVar("Q", int, Amount, Space)
+Q = TypeVar("Q", bound=Quantity)
 
 
 class SetCost(NamedTuple):
@@ -132,13 +132,22 @@ def _plan_on(
     return min((one for one in plans if one is not None), key=_plan_cost, default=None)
 
 
-@dataclass(frozen=True, slots=True)
 class Measure(Generic[Q]):
-    """What is counted while a plan is made: GPUs, and CPUs and memory with them where the shape takes some."""
+    """What is counted while a plan is made: GPUs, and CPUs and memory with them where the shape takes some.
 
-    room: Callable[[NodeRecord], Q]
-    asked: Callable[[Shape], Q]
-    freed: Callable[[Candidate, NodeName], Q]
+    Args:
+        room: What a node has.
+        asked: What a shape takes of each node.
+        freed: What a victim makes free on a node.
+    """
+
+    def __init__(
+        self,
+        room: Callable[[NodeRecord], Q],
+        asked: Callable[[Shape], Q],
+        freed: Callable[[Candidate, NodeName], Q],
+    ) -> None:
+        self.room, self.asked, self.freed = room, asked, freed
 
 
 GPUS: Final[Measure[int]] = Measure(

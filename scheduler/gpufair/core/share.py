@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import inf
+from operator import truediv
 
 from gpufair.core.owed import MICRO
 from gpufair.core.tree import Tree
@@ -210,7 +211,9 @@ class Shares:
             had += self._granted.get(path, 0) + more
         if not denominator:  # no share, or with beta 0 and nothing for newcomers
             return inf if had or not self.tree.ratio(path)[0] else 0.0
-        return had * factor / denominator
+        # Not `/`: compiled, that makes floats of integers first, and beyond 2^53 it would round twice.
+        metric: float = truediv(had * factor, denominator)
+        return metric
 
     def _base(self, path: AllocationPath) -> tuple[int, int, int]:
         """O + K as it was at the beginning, and what it is measured against."""
