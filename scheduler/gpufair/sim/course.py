@@ -92,6 +92,7 @@ class Course:
     def pause(self, now: Instant) -> None:
         """It works no longer; what it has done so far is in memory."""
         if self.since is not None:
+            self.saved = self.durable(now)  # what it has saved by itself remains, whatever comes of the next attempt
             worked = now - self.since
             self.done += worked
             if self.stint is not None:

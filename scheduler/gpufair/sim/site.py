@@ -282,7 +282,8 @@ class Site:
         durable = course.durable(now)
         course.token += 1
         course.pause(now)
-        saves = course.resumable and course.done > durable and now + course.save <= action.deadline
+        # At the deadline itself it is too late: it is told to stop then.
+        saves = course.resumable and course.done > durable and now + course.save < action.deadline
         if saves:
             self.later(now + course.save, self._saved_at_notice, course, course.token)
             return

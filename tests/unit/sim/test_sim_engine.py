@@ -101,6 +101,26 @@ def test_who_cannot_save_in_time_goes_on_from_the_last_periodic_checkpoint():
     assert second.worked == 40 * MINUTE
 
 
+def test_who_would_save_until_the_very_deadline_is_too_late_and_keeps_the_periodic_checkpoint():
+    """2 GiB take the 20 s of grace: at the deadline it is told to stop, so it does not even try."""
+    story = play(world(job("one", HOUR, gib=2), job("two", MINUTE, submit=25 * MINUTE, allocation=B)), FAIR)
+    first, second = life(story, "one").stints
+    assert times(first) == (0, 30_000, 25 * MINUTE, 25 * MINUTE + 2_000)
+    assert (first.worked - first.lost, second.worked) == (20 * MINUTE, 40 * MINUTE)
+
+
+def test_a_node_lost_in_the_middle_of_a_save_costs_no_periodic_checkpoint():
+    """What is durable does not depend on what is being written."""
+    at = Instant(25 * MINUTE + 5 * SECOND)
+    back = Node(NodeName("n0"), 4)
+    incidents = (ev.NodeLost(at, CAUSE, back.name), ev.NodeJoined(Instant(at + MINUTE), CAUSE, back))
+    jobs = (job("one", HOUR), job("two", MINUTE, submit=25 * MINUTE, allocation=B))
+    story = play(world(*jobs, incidents=incidents), FAIR)
+    first, second = life(story, "one").stints
+    assert (first.notice, first.freed) == (25 * MINUTE, at)
+    assert (first.worked - first.lost, second.worked) == (20 * MINUTE, 40 * MINUTE)
+
+
 def test_what_cannot_be_resumed_begins_anew():
     story = play(world(job("one", HOUR, resumable=False), job("two", MINUTE, submit=25 * MINUTE, allocation=B)), FAIR)
     first, second = life(story, "one").stints
