@@ -86,29 +86,26 @@ class Courses {
     const lines = this.lines(place);
     const bin = data.bins.width;
     const [first, last] = [Math.max(0, Math.floor(view.t0 / bin) - 1), Math.ceil(view.t1 / bin)];
-    let most = this.kind === 'metric' ? 1.2 : 0.5;
+    const seen = [];
     for (const line of lines) {
       const looked = line.values.slice(first, last + 1);
       line.points = looked.map((value, at) => (value === null ? null : [(first + at + 0.5) * bin, value]));
-      most = Math.max(most, ...looked.map((value) => value ?? 0));
+      seen.push(...looked.filter((value) => value !== null));
     }
-    const top = this.kind === 'metric' ? Math.min(most, 4) : most;
-    const step = niceStep(top * 1.04, 4);
-    const yTicks = [];
-    for (let at = 0; at <= top * 1.04; at += step) yTicks.push([at, amount(at)]);
+    const y = this.kind === 'metric' ? around(1, seen, 4) : [0, 1.06 * Math.max(0.5, ...seen)];
     if (this.kind === 'metric') {
       const even = [[view.t0, 1], [view.t1, 1]];
       lines.unshift({ points: even, color: variable('ink'), dash: [1, 3], width: 1.5 });
     }
     const xTicks = timeTicks(data, view.t0, view.t1, Math.max(2, Math.floor(width / 80)));
-    return { x: [view.t0, view.t1], y: [0, top * 1.06], xTicks, yTicks, lines };
+    return { x: [view.t0, view.t1], y, xTicks, yTicks: valueTicks(y), lines };
   }
 
   facts(place, name, at) {
     const bin = Math.min(this.data.bins.count - 1, Math.floor(at / this.data.bins.width));
     const unit = this.kind === 'metric' ? '' : ' GPUs';
     const facts = this.lines(place).map((line) => [line.name, line.values[bin] === null ? 'unknown' : amount(line.values[bin]) + unit]);
-    return { title: `${name}, ${clock(this.data, at).slice(0, 16)}`, facts };
+    return { title: `${name}, ${minute(this.data, at)}`, facts };
   }
 }
 
@@ -125,4 +122,19 @@ function slid(values, count) {
 function filled(values) {
   let before = null;
   return values.map((value) => (before = value ?? before));
+}
+
+// From just below the least value to just above the largest one, with `middle` between them and a limit above.
+function around(middle, values, most) {
+  const low = Math.min(middle - 0.1, ...values);
+  const high = Math.min(most, Math.max(middle + 0.1, ...values));
+  const edge = 0.06 * (high - low);
+  return [Math.max(0, low - edge), high + edge];
+}
+
+function valueTicks([from, to]) {
+  const step = niceStep(to - from, 4);
+  const ticks = [];
+  for (let at = Math.ceil(from / step) * step; at <= to; at += step) ticks.push([at, amount(at)]);
+  return ticks;
 }

@@ -1,7 +1,17 @@
 // Waits as distributions, and what was delivered of what was owed.
 
 const WAIT_NAMES = { debug: 'debug', session: 'session', batch: 'batch', touched: 'parked session, touched' };
-const SECONDS = [1, 10, 60, 600, 3600, 21600, 86400, 604800, 2592000];
+const ROUND_WAITS = [
+  [1, '1 s'],
+  [10, '10 s'],
+  [60, '1 min'],
+  [600, '10 min'],
+  [3600, '1 h'],
+  [21600, '6 h'],
+  [86400, '1 d'],
+  [604800, '7 d'],
+  [2592000, '30 d'],
+];
 
 function waitPanels(data, card, section) {
   const grid = section.querySelector('.grid');
@@ -22,7 +32,7 @@ function waitFrame(curves, longest) {
     stepped: true,
     ...policyLine(place),
   }));
-  const xTicks = SECONDS.filter((one) => one <= longest * 1.1).map((one) => [Math.log10(one), span(one)]);
+  const xTicks = ROUND_WAITS.filter(([one]) => one <= longest * 1.1).map(([one, label]) => [Math.log10(one), label]);
   return { x, y: [0, 1.02], xTicks, yTicks: [0, 0.25, 0.5, 0.75, 1].map((one) => [one, `${100 * one} %`]), lines };
 }
 
@@ -76,7 +86,7 @@ class Dots extends Plot {
     const names = this.data.delivered.map((row) => row.path);
     const left = Math.min(width / 3, Math.max(...names.map((name) => context.measureText(name).width)) + 16);
     const most = Math.max(1100, ...this.data.delivered.flatMap((row) => row.ratios.filter((one) => one !== null)));
-    this.scale = { left, most: Math.min(most, 2000), width: width - left - 16 };
+    this.scale = { left, most: Math.min(most, 2000), beyond: most > 2000, width: width - left - 24 };
     this.axis(context, height);
     this.data.delivered.forEach((row, at) => this.row(context, row, 6 + at * ROW, left));
   }
@@ -89,13 +99,15 @@ class Dots extends Plot {
   axis(context, height) {
     context.strokeStyle = variable('line');
     context.fillStyle = variable('soft');
-    context.textAlign = 'center';
     context.textBaseline = 'middle';
     for (let at = 0; at <= this.scale.most; at += 200) {
       const x = Math.round(this.across(at)) + 0.5;
       context.strokeStyle = variable(at === 1000 ? 'ink' : 'line');
       stroke(context, [[x, 4], [x, height - 22]]);
-      context.fillText(`${at / 10} %`, x, height - 10);
+      const end = at + 200 > this.scale.most;
+      const label = `${end && this.scale.beyond ? '≥ ' : ''}${at / 10} %`;
+      context.textAlign = end ? 'right' : 'center';
+      context.fillText(label, end ? x + 14 : x, height - 10);
     }
   }
 
@@ -109,7 +121,12 @@ class Dots extends Plot {
     context.fillStyle = variable('ink');
     context.textAlign = 'right';
     context.fillText(clipped(context, path, left - 12), left - 8, middle);
-    ratios.forEach((ratio, place) => ratio !== null && sign(context, place, this.across(ratio), middle));
+    // Marks of one row stand a little below each other, so that equal ones are all seen.
+    const apart = Math.min(3, 10 / ratios.length);
+    ratios.forEach((ratio, place) => {
+      const down = (place - (ratios.length - 1) / 2) * apart;
+      if (ratio !== null) sign(context, place, this.across(ratio), middle + down);
+    });
   }
 }
 

@@ -52,8 +52,7 @@ function tools(data, view, desk) {
   const range = document.getElementById('range');
   const tell = () => {
     const rows = view.r0 === 0 && view.r1 === data.rows ? '' : `, ${Math.round(view.r1 - view.r0)} of ${data.rows} GPUs`;
-    const short = (tick) => clock(data, tick).slice(0, -4).replace(/:$/, '');
-    range.textContent = `${short(view.t0)} – ${short(view.t1)}${rows}`;
+    range.textContent = `${minute(data, view.t0)} – ${minute(data, view.t1)}${rows}`;
   };
   view.follow(tell);
   tell();

@@ -2,7 +2,7 @@
 
 const GUTTER = 76; // CSS pixels left of the rows, for names of nodes
 const FOOT = 22; // below them, for times
-const STRIP = 64; // above them, for the stack of teams, with a gap
+const STRIP = 76; // above them, for the stack of teams, with a gap
 const HEAD = STRIP + 6;
 
 class Picture {

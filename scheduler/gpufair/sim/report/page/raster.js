@@ -3,6 +3,9 @@
 
 const PARTS = ['vote', 'cover', 'open', 'free', 'edge', 'cut', 'kept', 'closed', 'due'];
 const FINE = 2.5; // CSS pixels: lower rows are too low for hatching and lightness to be told apart
+// How much ground shows through what may be interrupted: in stripes, or evenly where rows are low.
+const OPEN = { striped: 0.5, fine: 0.2 };
+const FREE = { plain: 0.3, striped: 0.72, fine: 0.45 };
 
 class Line {
   constructor(width) {
@@ -121,6 +124,7 @@ class Painter {
     const line = new Line(width);
     const rowsPerLine = (view.r1 - view.r0) / height;
     const fine = 1 / rowsPerLine < FINE * ratio;
+    const inks = inksOf(fine ? colors.flat : colors.teams, colors, fine);
     let shown = '';
     for (let y = 0; y < height; y++) {
       const [first, last] = rowsOf(view.r0 + y * rowsPerLine, rowsPerLine, this.data.rows);
@@ -130,7 +134,7 @@ class Painter {
         shown = `${first} ${last}`;
       }
       const gap = this.gap(view.r0 + y * rowsPerLine, rowsPerLine, ratio);
-      compose(pixels, y, line, fine ? colors.flat : colors.teams, colors, ratio, gap, fine);
+      compose(pixels, y, line, inks, colors, ratio, gap);
     }
     return image;
   }
@@ -155,31 +159,55 @@ function rowsOf(from, rowsPerLine, rows) {
   return [first, Math.min(rows - 1, Math.max(first, Math.ceil(from + rowsPerLine - 1e-6) - 1))];
 }
 
-function compose(pixels, y, line, teams, colors, ratio, gap, fine) {
+// What a pixel looks like that one team holds wholly: packed colours by key, plain and under a stripe.
+function inksOf(teams, colors, fine) {
+  const every = [...teams, colors.muted]; // the last one is for teams that are hidden
+  const ink = (part) => Int32Array.from(every, (color) => packed(mixed(color, colors.ground, part)));
+  return {
+    solid: ink(0),
+    open: [ink(fine ? OPEN.fine : 0), ink(fine ? OPEN.fine : OPEN.striped)],
+    free: [ink(fine ? FREE.fine : FREE.plain), ink(fine ? FREE.fine : FREE.striped)],
+    edge: fine ? 0.75 : 1,
+    every,
+  };
+}
+
+function compose(pixels, y, line, inks, colors, ratio, gap) {
   const { width, key, cover, open, free, edge, cut, kept, closed, due } = line;
   const [period, stroke] = [6 * ratio, 2 * ratio];
-  const blended = [0, 0, 0];
-  const blend = (color, part) => {
-    for (let at = 0; at < 3; at++) blended[at] += (color[at] - blended[at]) * part;
-  };
+  const hidden = inks.every.length - 1;
   for (let x = 0; x < width; x++) {
-    const held = Math.min(1, cover[x]);
-    const falling = (x + y) % period < stroke;
-    const rising = (x + period * y - y) % period < stroke;
-    blended[0] = colors.idle[0];
-    blended[1] = colors.idle[1];
-    blended[2] = colors.idle[2];
-    if (kept[x]) blend(colors.landing, Math.min(1, kept[x]) * (rising ? 0.95 : 0.6));
-    if (closed[x]) blend(colors.closed, Math.min(1, closed[x]) * (falling ? 1 : 0.75));
-    if (held) {
-      blend(teams[key[x]] ?? colors.muted, held ** 0.8);
-      if (2 * free[x] > held) blend(colors.ground, fine ? 0.45 : rising ? 0.72 : 0.3);
-      else if (2 * open[x] > held && (fine || falling)) blend(colors.ground, fine ? 0.2 : 0.5);
+    const held = cover[x];
+    const falling = (x + y) % period < stroke ? 1 : 0;
+    const rising = (x + period * y - y) % period < stroke ? 1 : 0;
+    const who = key[x] < 0 ? hidden : key[x];
+    let color = inks.solid[who];
+    if (2 * free[x] > held) color = inks.free[rising][who];
+    else if (2 * open[x] > held) color = inks.open[falling][who];
+    const simple = held > 0.995 && !gap && !cut[x] && !due[x] && !edge[x];
+    if (!simple) {
+      const blended = [...colors.idle];
+      if (kept[x]) blend(blended, colors.landing, Math.min(1, kept[x]) * (rising ? 0.95 : 0.6));
+      if (closed[x]) blend(blended, colors.closed, Math.min(1, closed[x]) * (falling ? 1 : 0.75));
+      if (held) blend(blended, unpacked(color), Math.min(1, held) ** 0.8);
+      if (cut[x]) blend(blended, colors.ground, 0.6 * Math.min(1, cut[x]));
+      if (due[x]) blend(blended, colors.landing, 0.8 * Math.min(1, due[x]));
+      if (edge[x]) blend(blended, colors.edge, Math.min(1, edge[x]) * inks.edge);
+      if (gap) blend(blended, colors.ground, gap);
+      color = packed(blended);
     }
-    if (cut[x]) blend(colors.ground, 0.6 * Math.min(1, cut[x]));
-    if (due[x]) blend(colors.landing, 0.8 * Math.min(1, due[x]));
-    if (edge[x]) blend(colors.edge, Math.min(1, edge[x]) * (fine ? 0.75 : 1));
-    if (gap) blend(colors.ground, gap);
-    pixels[y * width + x] = 0xff000000 | (blended[2] << 16) | (blended[1] << 8) | blended[0];
+    pixels[y * width + x] = color;
   }
+}
+
+function blend(blended, color, part) {
+  for (let at = 0; at < 3; at++) blended[at] += (color[at] - blended[at]) * part;
+}
+
+function packed(color) {
+  return 0xff000000 | (Math.round(color[2]) << 16) | (Math.round(color[1]) << 8) | Math.round(color[0]);
+}
+
+function unpacked(pixel) {
+  return [pixel & 255, (pixel >> 8) & 255, (pixel >> 16) & 255];
 }

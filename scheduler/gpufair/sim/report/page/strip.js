@@ -47,8 +47,8 @@ class Strip {
 // One layer of the stack: from `floors` upwards, which it raises.
 function layer(pixels, width, floors, gpus, perGpu, state, color, ground, ratio) {
   const [period, stroke] = [6 * ratio, 2 * ratio];
-  const plain = packed(state === 2 ? mixed(color, ground, 0.3) : color);
-  const striped = packed(mixed(color, ground, state === 2 ? 0.72 : 0.5));
+  const plain = packed(state === 2 ? mixed(color, ground, FREE.plain) : color);
+  const striped = packed(mixed(color, ground, state === 2 ? FREE.striped : OPEN.striped));
   for (let x = 0; x < width; x++) {
     const from = Math.round(floors[x]);
     floors[x] -= gpus[x] * perGpu;
@@ -58,8 +58,4 @@ function layer(pixels, width, floors, gpus, perGpu, state, color, ground, ratio)
       pixels[y * width + x] = state && along % period < stroke ? striped : plain;
     }
   }
-}
-
-function packed(color) {
-  return 0xff000000 | (Math.round(color[2]) << 16) | (Math.round(color[1]) << 8) | Math.round(color[0]);
 }

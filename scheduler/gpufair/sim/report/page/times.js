@@ -10,6 +10,10 @@ function clock(data, tick) {
   return `day ${Math.floor(seconds / 86400)} ${two(Math.floor(rest / 3600))}:${two(Math.floor(rest / 60) % 60)}:${two(rest % 60)}`;
 }
 
+function minute(data, tick) {
+  return clock(data, tick).replace(/:\d\dZ?$/, '');
+}
+
 function span(seconds) {
   if (seconds < 0.9995) return seconds ? `${Math.round(seconds * 1000)} ms` : '0 s';
   if (seconds < 120) return `${Number(seconds.toFixed(1))} s`;
