@@ -95,7 +95,8 @@ class Painter {
         const one = landings.byRow[1][at];
         if (landings.end[one] <= view.t0 || landings.start[one] >= view.t1) continue;
         line.add('kept', x(landings.start[one]), x(landings.end[one]), weight);
-        line.mark('due', (landings.at[one] - view.t0) * scale, weight);
+        // A landing that was over before its time has none to show.
+        if (landings.at[one] <= landings.end[one]) line.mark('due', (landings.at[one] - view.t0) * scale, weight);
       }
     }
     eachOnRow(bars, row, view, (bar) => this.bar(line, bar, x, scale, view, weight));
