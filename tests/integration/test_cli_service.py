@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -107,21 +107,21 @@ class Place:
         return json.loads(self.gpufair(*args, "--json").stdout)
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+@contextmanager
+def a_place(folder: Path, config: str = CONFIG, budgets: str = BUDGETS) -> Iterator[Place]:
     """A configured folder; what ran for it is gone afterwards."""
-    (tmp_path / "gpufair.toml").write_text(CONFIG)
-    (tmp_path / "budgets.toml").write_text(BUDGETS)
-    yield Place(tmp_path)
-    left = processes_of(tmp_path)
+    (folder / "gpufair.toml").write_text(config)
+    (folder / "budgets.toml").write_text(budgets)
+    yield Place(folder)
+    left = processes_of(folder)
     for process in left:
         with suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(left, timeout=10)
 
 
-@pytest.fixture
-def served(place: Place) -> Iterator[Place]:
+@contextmanager
+def serving(place: Place) -> Iterator[Place]:
     """A real service in it."""
     log = (place.folder / "serve.log").open("wb")
     with log, subprocess.Popen(
@@ -140,6 +140,18 @@ def served(place: Place) -> Iterator[Place]:
                 process.wait(20)
             finally:
                 process.kill()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with a_place(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def served(place: Place) -> Iterator[Place]:
+    with serving(place):
+        yield place
 
 
 def sleeper(client: Client, name: str, user: str, allocation: str) -> Workload:
