@@ -108,7 +108,7 @@ def shape(
     placed.sort(key=lambda one: (one.submit, one.draft.row.line, one.copy))
     free = _unallocated(placed, leaves, allocations, unallocated_share, seed)
     jobs = _Jobs(habits, leaves, assumptions, users == "drawn", seed).make(placed, free)
-    notes += _figures(placed, free, capacity, recorded, demand)
+    notes += _figures(placed, free, span, capacity, recorded, demand)
     until = span if days is not None or demand is not None else _until_done(placed, span, cluster.gpus)
     if warm_up is None:
         warm_up = window if until >= 2 * window else Millis(0)
@@ -184,7 +184,7 @@ def _tree(
         return tuple(budgets), match(budgets, sorted(usage))
     allocations, leaves = drawn(usage, levels, equal)
     rule = "equal ones" if equal else "in proportion to its GPU time in the trace"
-    notes.append(f"budgets are drawn: {len(leaves):,} projects, each a leaf, with shares {rule}")
+    notes.append(f"budgets are drawn: each project ({len(leaves):,}) is a leaf, with shares {rule}")
     return allocations, leaves
 
 
@@ -257,19 +257,22 @@ class _Jobs:
         return tuple(jobs)
 
 
-def _figures(placed: list[Placed], free: set[int], capacity: int, recorded: int, demand: float | None) -> list[str]:
+def _figures(
+    placed: list[Placed], free: set[int], span: Millis, capacity: int, recorded: int, demand: float | None
+) -> list[str]:
     held = sum(one.draft.held for one in placed)
+    inside = sum(min(one.draft.held, one.draft.shape.gpus * (span - one.submit)) for one in placed)
     unallocated = sum(placed[at].draft.held for at in free)
-    copies = sum(1 for one in placed if one.copy)
     text = f"demand is {held / capacity:.3f} of the GPU time there is"
     if demand is not None:
         text += f" ({demand:g} was asked for, {recorded / capacity:.3f} recorded)"
-    notes = [f"{text}, {unallocated / capacity:.3f} of it unallocated"]
-    if demand is not None:
-        notes.append(
-            f"{len(placed):,} jobs, {copies:,} of them repetitions by further users; durations are as recorded"
-        )
-    return notes
+    text += (
+        f", {unallocated / capacity:.3f} of it unallocated; {inside / capacity:.3f} could be served before the run ends"
+    )
+    if demand is None:
+        return [text]
+    copies = sum(1 for one in placed if one.copy)
+    return [text, f"{len(placed):,} jobs, {copies:,} of them repetitions by further users; durations are as recorded"]
 
 
 def _until_done(placed: list[Placed], span: Millis, gpus: int) -> Millis:

@@ -34,7 +34,7 @@ _ALL: Final = (
     World("gang-against-small", "one team wants gangs of half the cluster, eight want single GPUs", gang_against_small),
     World("all-day-flood", "steady, and one researcher submits short runs all day", all_day_flood),
     World("drain", "steady, and nodes are drained, closed, lost and back", drain),
-    World("unallocated-regime", "15 teams; 66 % of a demand of 2.65 runs unallocated", unallocated_regime),
+    World("unallocated-regime", "15 teams; 66 % of a demand of 2.5 runs unallocated", unallocated_regime),
 )
 WORLDS: Final[Mapping[str, World]] = MappingProxyType({world.name: world for world in _ALL})
 

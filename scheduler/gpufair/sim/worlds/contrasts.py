@@ -60,7 +60,7 @@ def gang_against_small(setting: Setting, small: int = 8) -> Scenario:
 
 
 def unallocated_regime(setting: Setting) -> Scenario:
-    """15 allocations that ask for 2.65 times the cluster, 66 % of it unallocated, their own part in ups and downs.
+    """15 allocations that ask for 2.5 times the cluster, 66 % of it unallocated, their own part in ups and downs.
 
     Funded demand has office hours, weekends, and phases of days in which a project asks for a third or for nearly twice
     its usual; on average it is below what the cluster has. Unallocated work waits all the time.
@@ -74,7 +74,7 @@ def unallocated_regime(setting: Setting) -> Scenario:
     tree = [Allocation(AllocationPath(group), str(share)) for group, share in above.items()]
     tree += [Allocation(path, str(share)) for path, share in zip(paths, shares, strict=True)]
     world = Builder(setting, tree)
-    demand, free = world.demand(2.65), world.free(0.66)
+    demand, free = world.demand(DEMAND), world.free(0.66)
     for leaf in world.tree.leaves:
         world.stream(leaf, demand * (1 - free), profile=_ups_and_downs(world), stock=False)
         world.stream(leaf, demand * free, unallocated=1.0, sessions=0, debug=0)
