@@ -56,7 +56,7 @@ def size_class(gpus: int) -> str:
 
     Examples:
         >>> [size_class(gpus) for gpus in (1, 2, 3, 4, 8, 9, 64)]
-        ['1', '2', '3-4', '5-8', '5-8', '9-16', '33-64']
+        ['1', '2', '3-4', '3-4', '5-8', '9-16', '33-64']
     """
     most = 1 << (gpus - 1).bit_length()
     return str(most) if most <= 2 else f"{most // 2 + 1}-{most}"
