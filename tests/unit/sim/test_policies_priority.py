@@ -23,7 +23,7 @@ def ids(wants_out: bool, count: int, start: str) -> list[str]:
 
 
 STAY, GO = ids(True, 4, "stay"), ids(False, 4, "go")
-LOW, NORMAL, HIGH, URGENT = -1, 1, 10, 100
+LOW, HIGH, URGENT = -1, 10, 100
 
 
 def test_who_says_nothing_asks_for_high_and_opts_out() -> None:
@@ -39,7 +39,7 @@ def test_who_says_nothing_asks_for_high_and_opts_out() -> None:
 
 
 def test_who_says_something_is_believed_and_unallocated_work_is_low() -> None:
-    said = {-1: Level.LOW, 1: Level.NORMAL, 10: Level.HIGH, 100: Level.URGENT}
+    said = {-1: Level.LOW, 1: Level.HIGH, 10: Level.HIGH, 100: Level.URGENT}
     for priority, level in said.items():
         assert level_of(WorkloadId("w"), replace(SPEC, priority=priority)) is level
         free = replace(SPEC, priority=priority, min_runtime=Millis(0))
@@ -51,14 +51,14 @@ def test_the_more_urgent_starts_first() -> None:
     world = contest("priority", (1,))
     world.submit(STAY[0])
     world.submit("w1", priority=LOW)
-    world.submit("w2", priority=NORMAL)
-    world.submit("w3", priority=NORMAL)
+    world.submit("w2", priority=HIGH)
+    world.submit("w3", priority=HIGH)
     assert told(world.exit(STAY[0])) == [("End", STAY[0]), ("Start", "w2")]
 
 
 def test_the_less_urgent_leaves_and_what_it_leaves_is_kept() -> None:
     world = contest("priority", (4,))
-    world.submit(GO[0], gpus=2, priority=NORMAL)
+    world.submit(GO[0], gpus=2, priority=HIGH)
     world.submit(GO[1], gpus=2, priority=LOW)
     world.advance(1_000)
     actions = world.submit("w1", gpus=2, priority=HIGH)
@@ -76,7 +76,7 @@ def test_who_has_opted_out_is_not_preempted_up_to_the_limit_of_its_team() -> Non
     """Of eight GPUs a team of half the cluster may keep four: the fifth is anybody's."""
     world = contest("priority", (8,))
     for name in STAY:
-        world.submit(name, gpus=2, priority=NORMAL)
+        world.submit(name, gpus=2, priority=HIGH)
     assert len(world.holding()) == 4
     actions = world.submit("w1", "b", gpus=4, priority=URGENT)
     assert told(actions) == [("Reserve", "w1"), ("BeginCheckpoint", STAY[3]), ("BeginCheckpoint", STAY[2])]
@@ -87,7 +87,7 @@ def test_who_has_opted_out_is_not_preempted_up_to_the_limit_of_its_team() -> Non
 def test_who_wants_to_opt_out_has_done_so_as_soon_as_the_limit_allows() -> None:
     world = contest("priority", (6,))
     for name in STAY[:3]:
-        world.submit(name, gpus=2, priority=NORMAL)
+        world.submit(name, gpus=2, priority=HIGH)
     world.exit(STAY[0])
     world.submit("w0", "b", gpus=2, priority=LOW, min_runtime=0)
     # Three GPUs are the limit, so of the two one more has opted out than before: none is left but w0.
@@ -128,7 +128,7 @@ def test_of_a_gang_all_leave_or_nobody() -> None:
 def test_the_large_wait_for_the_small() -> None:
     """Nothing is kept for who cannot make room: this is how gangs starved."""
     world = contest("priority", (4,))
-    world.submit(STAY[0], gpus=2, priority=NORMAL)
+    world.submit(STAY[0], gpus=2, priority=HIGH)
     assert world.submit("w1", gpus=4, priority=URGENT) == []
     assert told(world.submit("w2", gpus=2, priority=LOW)) == [("Start", "w2")]
 

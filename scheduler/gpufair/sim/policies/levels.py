@@ -1,8 +1,9 @@
 """The four priorities of the old way, and who asks for which.
 
-A workload that says nothing (priority 0) asks for what people ask for where asking is free: 60 % for high, 10 % for
-urgent, 25 % for normal and 5 % for low, and nine of ten for not being preempted. Who it is, is drawn from the
-workload's id alone, so that it is the same in every run and on every machine. Unallocated work is low and can be preempted.
+A priority of 100 and more says urgent, any other above 0 high, below 0 low. A workload that says nothing (priority 0) asks
+for what people ask for where asking is free: 60 % for high, 10 % for urgent, 25 % for normal and 5 % for low. Nine of ten
+ask not to be preempted. What a workload asks for is drawn from its id alone, so that it is the same in every run and on
+every machine. Unallocated work is low and can be preempted.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Level(IntEnum):
 # Of 100 who say nothing: up to where each level goes.
 _DRAWN: Final = ((10, Level.URGENT), (70, Level.HIGH), (95, Level.NORMAL), (100, Level.LOW))
 _OPT_OUT: Final = 90  # of 100
-# From which priority on; 10 is what debug workloads have by default.
-_SAID: Final = ((100, Level.URGENT), (10, Level.HIGH), (1, Level.NORMAL))
+# From which priority on. It counts inside an allocation only, for debug work and sessions by default: somebody waits.
+_SAID: Final = ((100, Level.URGENT), (1, Level.HIGH))
 
 
 def level_of(workload: WorkloadId, spec: WorkloadSpec) -> Level:

@@ -19,9 +19,10 @@ from gpufair.core.amount import Freed, asked, left
 from gpufair.core.model import Held, Lease, Phase, Policy, PreemptReason, Shape
 from gpufair.core.placement import place
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName, WorkloadId
+from gpufair.core.waiting import Ticket
 from gpufair.sim.policies.item import Item
 from gpufair.sim.policies.levels import Level, level_of, opts_out
-from gpufair.sim.policies.queue import Class, Queue, Rank, Want
+from gpufair.sim.policies.queue import Class, Line, Queue, Rank
 from gpufair.sim.policies.scheduler import Scheduler
 
 
@@ -48,35 +49,54 @@ class Exposed:
 
     def __init__(self) -> None:
         self.by_level: dict[Level, dict[WorkloadId, Item]] = {level: {} for level in Level}
-        self.gpus: dict[Level, int] = dict.fromkeys(Level, 0)
+        self._gpus: dict[Level, dict[NodeName, int]] = {level: {} for level in Level}
+        self._leases: dict[WorkloadId, tuple[Lease, ...]] = {}  # as counted, though a node may have been lost since
+        self._totals: dict[Level, int] = dict.fromkeys(Level, 0)
+        self._freed: dict[Level, Freed] = {}
 
     def add(self, level: Level, item: Item) -> None:
         """It can be."""
+        assert item.held is not None
         self.by_level[level][item.id] = item
-        self.gpus[level] += item.gpus
+        self._leases[item.id] = item.held.leases
+        self._count(level, item.held.leases, 1)
 
     def remove(self, level: Level, item: Item) -> None:
         """It cannot be any more."""
         if self.by_level[level].pop(item.id, None) is not None:
-            self.gpus[level] -= item.gpus
+            self._count(level, self._leases.pop(item.id), -1)
 
     def below(self, level: Level) -> int:
         """GPUs of all who are less urgent."""
-        return sum(gpus for other, gpus in self.gpus.items() if other < level)
+        return sum(gpus for other, gpus in self._totals.items() if other < level)
 
     def freed(self, most: Level, shape: Shape) -> Freed:
         """What would be free if all left who are at most so urgent; CPUs and memory only if the shape counts them."""
-        gpus: dict[NodeName, int] = {}
+        known = self._freed.get(most)
+        if known is None:
+            gpus: dict[NodeName, int] = {}
+            for level, nodes in self._gpus.items():
+                for node, count in nodes.items() if level <= most else ():
+                    gpus[node] = gpus.get(node, 0) + count
+            known = self._freed[most] = Freed(gpus, rest={})
+        return Freed(known.gpus, rest=self._rest(most)) if shape.counted else known
+
+    def _count(self, level: Level, leases: Sequence[Lease], sign: int) -> None:
+        nodes = self._gpus[level]
+        for lease in leases:
+            nodes[lease.node] = nodes.get(lease.node, 0) + sign * lease.gpus
+            self._totals[level] += sign * lease.gpus
+        self._freed.clear()
+
+    def _rest(self, most: Level) -> dict[NodeName, tuple[int, int]]:
         rest: dict[NodeName, tuple[int, int]] = {}
-        for level in Level:
-            for item in self.by_level[level].values() if level <= most else ():
-                for lease in item.held.leases if item.held is not None else ():
-                    gpus[lease.node] = gpus.get(lease.node, 0) + lease.gpus
-                    if shape.counted and item.spec.shape.counted:
-                        cpus, memory = rest.get(lease.node, (0, 0))
-                        theirs = item.spec.shape
-                        rest[lease.node] = cpus + theirs.cpus_per_node, memory + theirs.memory_per_node
-        return Freed(gpus, rest=rest)
+        for level, items in self.by_level.items():
+            for item in items.values() if level <= most else ():
+                theirs = item.spec.shape
+                for lease in item.held.leases if item.held is not None and theirs.counted else ():
+                    cpus, memory = rest.get(lease.node, (0, 0))
+                    rest[lease.node] = cpus + theirs.cpus_per_node, memory + theirs.memory_per_node
+        return rest
 
 
 class Priority(Scheduler):
@@ -90,7 +110,7 @@ class Priority(Scheduler):
         self._limits: dict[AllocationPath, int] = {}
         self._exposed: dict[PoolName, Exposed] = {}
         self._claims: dict[WorkloadId, Claim] = {}  # in the order in which they were made
-        self._hopeless: set[tuple[Level, Want]] = set()  # can neither start nor make room, as long as nobody goes
+        self._goings = 1  # counts when more may have become possible for those for whom nothing could be done
         self._protected_preemptions = 0
 
     @property
@@ -140,9 +160,10 @@ class Priority(Scheduler):
     def released(self, item: Item, held: Held) -> None:
         """What it held goes to those for whom it is kept, then to anybody."""
         self.leaving(item, held)
-        self._hopeless.clear()
         for claim in self._claims.values():
             self._keep(claim)
+        left_over = any(self.ground.nodes[lease.node].free > 0 for lease in held.leases)
+        self._goings += left_over or item.spec.shape.counted
 
     def rebudgeted(self) -> None:
         """Teams have other limits; who has opted out stays so."""
@@ -152,7 +173,7 @@ class Priority(Scheduler):
 
     def rebuilt(self) -> None:
         """A node came, went, closed or opened: what is kept on it may not come true."""
-        self._hopeless.clear()
+        self._goings += 1
         self._limits.clear()
         for claim in tuple(self._claims.values()):
             nodes = [self.ground.nodes[lease.node] for lease in claim.leases]
@@ -196,21 +217,22 @@ class Priority(Scheduler):
                 self.start(claim.owner, claim.pool, claim.leases, "those who held its GPUs have left")
         for one in self.queue:
             level = Level(int(one[0]))
-            while (found := self._next(one, level)) is not None:
-                want, item = found
+            while (line := self._next(one)) is not None:
+                first = line.first()
+                assert first is not None
+                item = self.items[first.workload]
                 if not self._start(item) and not self._make_room(item, level):
-                    self._hopeless.add((level, want))
+                    line.looked_at = self._goings
 
-    def _next(self, of: Class, level: Level) -> tuple[Want, Item] | None:
-        """The first of those for whom there may be something to do."""
-        best = None
-        for want, line in self.queue.lines(of).items():
-            if (level, want) in self._hopeless:
-                continue
-            ticket = line.first()
-            if ticket is not None and (best is None or ticket < best[0]):
-                best = ticket, want
-        return (best[1], self.items[best[0].workload]) if best is not None else None
+    def _next(self, of: Class) -> Line | None:
+        """The line with the first of those for whom there may be something to do."""
+        best: tuple[Ticket, Line] | None = None
+        for line in self.queue.lines(of).values():
+            if line.looked_at < self._goings:
+                ticket = line.first()
+                if ticket is not None and (best is None or ticket < best[0]):
+                    best = ticket, line
+        return best[1] if best is not None else None
 
     def _start(self, item: Item) -> bool:
         for pool in item.spec.pools:
@@ -229,7 +251,7 @@ class Priority(Scheduler):
             if self.ground.free[pool] + exposed.below(level) < shape.gpus:
                 continue
             for most in Level:
-                if most >= level or not exposed.gpus[most]:
+                if most >= level or not exposed.by_level[most]:
                     continue
                 freed = exposed.freed(most, shape)
                 if rooms.fits(shape, freed):
@@ -298,7 +320,7 @@ class Priority(Scheduler):
 
     def _drop(self, claim: Claim) -> None:
         del self._claims[claim.owner.id]
-        self._hopeless.clear()
+        self._goings += 1
         for node, gpus in claim.kept.items():
             self.ground.keep(node, -gpus)
 

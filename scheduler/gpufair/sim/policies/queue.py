@@ -37,9 +37,10 @@ class Want(NamedTuple):
 class Line:
     """Tickets in order, each with how long its owner needs its GPUs, cut into chunks whose least need is known."""
 
-    __slots__ = ("_chunks", "_least")
+    __slots__ = ("_chunks", "_least", "looked_at")
 
     def __init__(self) -> None:
+        self.looked_at = 0  # for its scheduler: when it last saw that nothing can be done for it
         self._chunks: list[list[tuple[Ticket, Millis]]] = []
         self._least: list[Millis] = []
 
