@@ -216,6 +216,42 @@ def test_pngs_are_downloaded(report: Path, ui: Look) -> None:
     ui(looking(report, look))
 
 
+def test_tables_are_sorted_by_any_column(report: Path, ui: Look) -> None:
+    """Numbers as numbers, whatever they are followed by; what is unknown comes last."""
+
+    def look(page: Page) -> None:
+        page.locator("summary", has_text="Budgets at the beginning").click()
+        table = page.locator("table", has=page.locator("caption", has_text="Budgets"))
+        head = table.get_by_role("button", name="of GPUs")
+        cells = table.locator("tbody td:last-child")
+        for direction in ("ascending", "descending"):
+            head.click()
+            expect(head.locator("xpath=..")).to_have_attribute("aria-sort", direction)
+            values = [float(text.replace(",", "")) for text in cells.all_inner_texts()]
+            assert values == sorted(values, reverse=direction == "descending")
+        assert len(values) > 10
+
+    ui(looking(report, look))
+
+
+def test_a_thousand_gpus_for_a_month(tmp_path: Path, ui: Look) -> None:
+    """Every GPU has a row, and what is drawn is what ran: idle ground is the exception on a full cluster."""
+    world = scenario(128, 30, 5_000, length=5)
+    large = tmp_path / "large.html"
+    write_report([story(world), story(world, "fifo", evict=False)], large, "Large")
+
+    def look(page: Page) -> None:
+        page.wait_for_function(f"(canvas) => ({PIXELS})(canvas).drawn > 100", arg=painted(page).element_handle())
+        counted = painted(page).evaluate(PIXELS)
+        assert counted["drawn"] > 0.8 * counted["all"]
+        over(page).focus()
+        for _ in range(8):
+            page.keyboard.press("PageUp")
+        expect(page.locator("#range")).to_contain_text("of 1024 GPUs")
+
+    ui(looking(large, look))
+
+
 @pytest.mark.skipif(
     not AXE.exists() and os.environ.get("GPUFAIR_REQUIRE_ALL") != "1",
     reason="no axe-core; run `npm ci` in labextension",

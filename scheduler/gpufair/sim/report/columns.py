@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpufair.core.model import PreemptReason
+from gpufair.core.tree import ancestors
 from gpufair.core.units import AllocationPath, Instant
 from gpufair.sim.job import Job, JobKind
 from gpufair.sim.report.closed import Era
@@ -40,8 +41,10 @@ class Cast:
                 if landed.workload in story.lives:
                     drawn.setdefault(landed.workload, story.lives[landed.workload].job)
         jobs = tuple(sorted(drawn.values(), key=lambda job: (job.submit, job.id)))
-        paths = sorted({path for era in every_era for path in era.tree.paths} | {job.spec.allocation for job in jobs})
-        return cls(jobs, {job.id: place for place, job in enumerate(jobs)}, tuple(paths))
+        paths = {path for era in every_era for path in era.tree.paths}
+        for job in jobs:
+            paths.update((*ancestors(job.spec.allocation), job.spec.allocation))
+        return cls(jobs, {job.id: place for place, job in enumerate(jobs)}, tuple(sorted(paths)))
 
 
 @dataclass(frozen=True, slots=True)

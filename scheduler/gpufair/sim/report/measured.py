@@ -12,6 +12,7 @@ from gpufair.sim.measures.written import as_json
 from gpufair.sim.report.encode import short
 from gpufair.sim.report.markup import Cell, Table, cards, folded, paragraph, section, table
 
+_MOST_MARKS = 150  # rows of the chart: what is not there is in its table
 _MOST_ROWS = 2_000  # of a table; figures by allocation of a tree of thousands are better asked for as JSON
 
 
@@ -75,6 +76,7 @@ def delivered(figures: Sequence[Figures]) -> str:
             "100 %: as much was charged to it as it was owed, that is what it asked for, but no more than it was "
             "entitled to. The band is one grant more or less (its largest gang × the protection asked for): "
             "no policy can be sure to come closer."
+            + (f" The {_MOST_MARKS} entitled to most are drawn." if len(leaves) > _MOST_MARKS else "")
         ),
         '<div class="tools"><button type="button" class="png">PNG</button></div>'
         '<ul class="legend key" aria-label="Policies"></ul><div class="grid one"></div>',
@@ -102,7 +104,7 @@ def chart(figures: Sequence[Figures]) -> list[dict[str, object]]:
             "ratios": [None if one is None else _thousandths(one.delivered) for one in accounts],
             "granule": max((_thousandths(one.granularity) or 0) for one in accounts if one),
         }
-        for path, accounts in leaves_of(figures)
+        for path, accounts in leaves_of(figures)[:_MOST_MARKS]
     ]
 
 

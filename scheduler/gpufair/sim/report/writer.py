@@ -19,6 +19,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.units import MINUTE, Millis
 from gpufair.core.words import span
 from gpufair.sim.measures import Figures, NothingToMeasure, measure
+from gpufair.sim.policies.registry import CONTENDERS
 from gpufair.sim.report.assumed import assumptions
 from gpufair.sim.report.encode import short
 from gpufair.sim.report.frames import Frames
@@ -174,10 +175,11 @@ def _picture(story: Story, place: int, document: Mapping[str, object]) -> str:
     policies = document["policies"]
     assert isinstance(policies, list)
     left_out = policies[place]["left_out"]
-    said = ""
+    known = CONTENDERS.get(story.policy)
+    said = paragraph(known.about) if known else ""
     if left_out:
         share = 100 * policies[place]["left_out_share"]
-        said = paragraph(f"{left_out:,} stints too short to be seen ({share:.2g} % of the GPU time) are not drawn.")
+        said += paragraph(f"{left_out:,} stints too short to be seen ({share:.2g} % of the GPU time) are not drawn.")
     return (
         f'<figure class="picture" aria-label="GPUs × time under {name}"><figcaption><h3>{name}</h3>{said}'
         f'<button type="button" class="png" aria-label="PNG of {name}">PNG</button></figcaption>'

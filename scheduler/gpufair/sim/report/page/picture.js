@@ -41,7 +41,7 @@ class Picture {
     context.fillStyle = variable('ground');
     context.fillRect(0, 0, this.canvas.clientWidth, this.canvas.clientHeight);
     const [wide, high, left] = [width, height, GUTTER].map((size) => Math.round(size * ratio));
-    context.putImageData(this.strip.paint(wide, Math.round(STRIP * ratio), this.view, colors, ratio), left, 0);
+    context.putImageData(this.strip.paint(wide, Math.round(STRIP * ratio), this.view, colors), left, 0);
     context.putImageData(this.painter.paint(wide, high, this.view, colors, ratio), left, Math.round(HEAD * ratio));
     this.axes(context, width, height);
     this.drawOver();

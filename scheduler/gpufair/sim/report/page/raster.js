@@ -110,7 +110,7 @@ class Painter {
     if (this.look.isFree(bars.job[bar])) line.add('free', from, to, weight);
     else if (until < to) line.add('open', until, to, weight);
     const width = (bars.end[bar] - bars.start[bar]) * scale;
-    if (width >= 4) line.mark('cut', (bars.start[bar] - view.t0) * scale, weight);
+    if (width >= this.leastCut) line.mark('cut', (bars.start[bar] - view.t0) * scale, weight);
     if (this.look.edges && this.look.isEvicted(bars.reason[bar])) {
       const edge = (bars.end[bar] - view.t0) * scale - 0.5;
       line.mark('edge', edge, weight);
@@ -125,6 +125,7 @@ class Painter {
     const line = new Line(width);
     const rowsPerLine = (view.r1 - view.r0) / height;
     const fine = 1 / rowsPerLine < FINE * ratio;
+    this.leastCut = fine ? 16 * ratio : 4 * ratio; // shorter stints would be all edge
     const inks = inksOf(fine ? colors.flat : colors.teams, colors, fine);
     let shown = '';
     for (let y = 0; y < height; y++) {

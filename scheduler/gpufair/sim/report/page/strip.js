@@ -1,7 +1,7 @@
-// Above each picture: how many GPUs each team holds, stacked; what may be interrupted is hatched, idle GPUs are on top.
+// Above each picture: how many GPUs each team holds, stacked; what may be interrupted is paler, idle GPUs are on top.
 // Where the rows of a large cluster are too many to follow, this is what can be read at a glance.
 
-const STATES = ['protected', 'open', 'free'];
+const PALE = [0, 0.35, 0.6]; // protected, interruptible, unallocated: how much ground shows through
 
 class Strip {
   constructor(data, policy, look) {
@@ -13,7 +13,7 @@ class Strip {
     const { data, policy } = this;
     const { bars } = policy;
     const scale = width / (view.t1 - view.t0);
-    const teams = data.teams.map(() => STATES.map(() => new Float32Array(width + 1)));
+    const teams = data.teams.map(() => PALE.map(() => new Float32Array(width + 1)));
     const x = (tick) => Math.min(width, Math.max(0, (tick - view.t0) * scale));
     for (let bar = 0; bar < bars.size; bar++) {
       if (bars.end[bar] <= view.t0 || bars.start[bar] >= view.t1) continue;
@@ -29,7 +29,7 @@ class Strip {
     return teams;
   }
 
-  paint(width, height, view, colors, ratio) {
+  paint(width, height, view, colors) {
     const image = new ImageData(width, height);
     const pixels = new Uint32Array(image.data.buffer);
     pixels.fill(packed(colors.idle));
@@ -38,24 +38,19 @@ class Strip {
     const floors = new Float32Array(width).fill(height);
     this.held(width, view).forEach((states, team) => {
       const color = this.look.isHidden(team) ? colors.muted : shade[team];
-      states.forEach((gpus, state) => layer(pixels, width, floors, gpus, perGpu, state, color, colors.ground, ratio));
+      states.forEach((gpus, state) => layer(pixels, width, floors, gpus, perGpu, mixed(color, colors.ground, PALE[state])));
     });
     return image;
   }
 }
 
 // One layer of the stack: from `floors` upwards, which it raises.
-function layer(pixels, width, floors, gpus, perGpu, state, color, ground, ratio) {
-  const [period, stroke] = [6 * ratio, 2 * ratio];
-  const plain = packed(state === 2 ? mixed(color, ground, FREE.plain) : color);
-  const striped = packed(mixed(color, ground, state === 2 ? FREE.striped : OPEN.striped));
+function layer(pixels, width, floors, gpus, perGpu, color) {
+  const ink = packed(color);
   for (let x = 0; x < width; x++) {
     const from = Math.round(floors[x]);
     floors[x] -= gpus[x] * perGpu;
     const to = Math.max(0, Math.round(floors[x]));
-    for (let y = to; y < from; y++) {
-      const along = state === 2 ? x + (period - 1) * y : x + y;
-      pixels[y * width + x] = state && along % period < stroke ? striped : plain;
-    }
+    for (let y = to; y < from; y++) pixels[y * width + x] = ink;
   }
 }
