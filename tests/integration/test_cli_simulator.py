@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from gpufair.client import Client
@@ -149,6 +150,38 @@ def test_simulate_as_a_process(place: Place) -> None:
 
     assert told() == told("--jobs", "2")
     assert json.loads(place.gpufair(*args, "--strict", "--policy", "none", code=1).stderr)["error"] == "UnknownPolicy"
+
+
+def test_an_interrupted_comparison_ends_at_once(place: Place) -> None:
+    """Its workers too, and nobody sees a traceback."""
+    log = place.folder / "compare.log"
+    command = [
+        sys.executable,
+        "-m",
+        "gpufair.cli",
+        "compare",
+        "world:steady",
+        "--cluster",
+        "16x8",
+        "--days",
+        "60",
+        "--jobs",
+        "2",
+    ]
+    with log.open("wb") as out, subprocess.Popen(
+        command, env=place.environ(), stdout=out, stderr=out, start_new_session=True
+    ) as process:  # fmt: skip
+        try:
+            me = psutil.Process(process.pid)
+            until("two workers", lambda: sum("spawn_main" in " ".join(one.cmdline()) for one in me.children()) >= 2)
+            workers = me.children(recursive=True)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            psutil.wait_procs(workers, timeout=20)
+            assert not [one for one in workers if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+        finally:
+            process.kill()
+    assert "Traceback" not in log.read_text()
 
 
 def test_shadow_mode_follows_a_growing_file(place: Place) -> None:

@@ -42,7 +42,10 @@ def replay(
     export: Annotated[
         Path | None,
         typer.Option(
-            "--export", metavar="FILE", dir_okay=False, help="Write the journal as JSON, without what is private."
+            "--export",
+            metavar="FILE",
+            dir_okay=False,
+            help="Write the journal as JSON, without what is private; as a trace, if FILE ends in .csv or .csv.gz.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -56,7 +59,7 @@ def replay(
 
     with open_archive(journal) as archive:
         if export is not None:
-            _export(archive, export)
+            _export(archive, journal, export)
         start, after = _start(archive, begin)
         with progress("replaying", archive.last - after) as advance:
             found = replayed.replay(archive.entries(after), start, after, lambda seq: advance(seq - after))
@@ -89,9 +92,16 @@ def _start(archive: Archive, begin: str | None) -> tuple[dict[str, Any] | None, 
     return data["state"], data["seq"]
 
 
-def _export(archive: Archive, path: Path) -> None:
+def _export(archive: Archive, journal: Path, path: Path) -> None:
     from gpufair.service.archive import write_export  # noqa: PLC0415  # as above
 
+    if path.name.endswith((".csv", ".csv.gz")):
+        from gpufair.sim import read_trace, write_csv  # noqa: PLC0415  # only an export needs the simulator
+
+        trace = read_trace(journal, "journal")
+        write_csv(trace, path)
+        typer.echo(f"{len(trace.rows):,} jobs written to {path}", err=True)
+        return
     try:
         with path.open("w", encoding="utf-8") as out:
             count = write_export((kept.entry for kept in archive.entries()), out)

@@ -104,8 +104,8 @@ def _runs(what: _Sweep, tasks: Sequence[tuple[Mapping[str, Any], int]], jobs: in
         for point, seed in tasks:
             yield what.run(point, seed)
         return
-    with workers(what, min(jobs, len(tasks)), None) as pool:
-        yield from pool.map(_in_worker, tasks)
+    with workers(what, min(jobs, len(tasks)), None) as spread:
+        yield from spread(_in_worker, tasks)
 
 
 def _in_worker(task: tuple[Mapping[str, Any], int]) -> Run:

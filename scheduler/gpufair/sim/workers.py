@@ -9,15 +9,20 @@ from __future__ import annotations
 import io
 import multiprocessing
 import pickle
+import signal
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.queues import SimpleQueue
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from gpufair.core.errors import GpufairError
 from gpufair.core.model import Policy
 from gpufair.core.units import Instant, Millis
 from gpufair.sim.engine import play
@@ -27,6 +32,17 @@ from gpufair.sim.scenario import Scenario
 from gpufair.sim.story import Story
 
 _SCENARIO: Final = "scenario"  # as what it is sent back
+
+
+Spread = Callable[..., Iterator[Any]]
+"""A function for each task in turn, as ``map`` does it."""
+
+
+class WorkerLost(GpufairError):
+    """A process that played something is gone."""
+
+    def __str__(self) -> str:
+        return "a process that played a run was killed, perhaps for want of memory; let fewer run at once (--jobs)"
 
 
 def _mapping(values: dict[Any, Any]) -> Mapping[Any, Any]:
@@ -68,9 +84,12 @@ def pack(value: object) -> bytes:
 _given: dict[str, Any] = {}  # in a worker: what it was started with
 
 
-def start_worker(data: bytes, reports: SimpleQueue[Any]) -> None:
+def start_worker(file: str, reports: SimpleQueue[Any]) -> None:
     """The first thing that a worker does."""
-    _given["value"], _given["reports"] = pickle.loads(data), reports  # noqa: S301  # from the process that started it
+    # Ctrl-C reaches all processes of a terminal; who started this one tells its user.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _given["value"], _given["reports"] = pickle.loads(Path(file).read_bytes()), reports  # noqa: S301  # from who started it
 
 
 def given() -> Any:
@@ -84,8 +103,12 @@ def report(what: str, part: float) -> None:
 
 
 @contextmanager
-def workers(value: object, count: int, progress: Callable[[str, float], None] | None) -> Iterator[ProcessPoolExecutor]:
-    """Processes that have ``value``. They are started afresh: a fork of a process with threads may hang."""
+def workers(value: object, count: int, progress: Callable[[str, float], None] | None) -> Iterator[Spread]:
+    """Processes that have ``value``. They are started afresh: a fork of a process with threads may hang.
+
+    Raises:
+        WorkerLost: One was killed.
+    """
     context = multiprocessing.get_context("spawn")
     reports: SimpleQueue[Any] = context.SimpleQueue()
 
@@ -96,12 +119,34 @@ def workers(value: object, count: int, progress: Callable[[str, float], None] | 
 
     listener = threading.Thread(target=listen, name="progress", daemon=True)
     listener.start()
+    others = set(multiprocessing.active_children())
+    with tempfile.TemporaryDirectory(prefix="gpufair-sim-") as folder:
+        file = Path(folder) / "value"
+        file.write_bytes(pack(value))
+        pool = ProcessPoolExecutor(count, context, start_worker, (str(file), reports))
+        try:
+            yield partial(_spread, pool)
+            pool.shutdown()
+        except BrokenProcessPool as err:
+            raise WorkerLost from err
+        except BaseException:
+            # Nobody waits for their results any more.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise
+        finally:
+            reports.put(None)
+            listener.join()
+
+
+def _spread(pool: ProcessPoolExecutor, function: Callable[..., Any], *tasks: Iterable[Any]) -> Iterator[Any]:
+    """Results in the order of the tasks. An interrupt comes before or after processes are started, not meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        with ProcessPoolExecutor(count, context, start_worker, (pack(value), reports)) as pool:
-            yield pool
+        return pool.map(function, *tasks)
     finally:
-        reports.put(None)
-        listener.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def run_in_workers(
@@ -113,8 +158,8 @@ def run_in_workers(
 ) -> list[Story]:
     """The stories of a scenario under the policies named, each with its options, in their order."""
     known = {str(job.id): job for job in scenario.jobs}
-    with workers(scenario, jobs, progress) as pool:
-        packed = pool.map(partial(_play, sample_every), options, [pack(one) for one in options.values()])
+    with workers(scenario, jobs, progress) as spread:
+        packed = spread(partial(_play, sample_every), options, [pack(one) for one in options.values()])
         return [_StoryUnpacker(data, scenario, known).load() for data in packed]
 
 

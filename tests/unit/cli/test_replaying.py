@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpufair.service.store import JOURNAL_FILE
+from gpufair.sim import read_trace
 from tests.unit.cli.conftest import Gpufair, run
 from tests.unit.client.fake_service import FakeService, Reply, problem
 from tests.unit.service.test_replay import a_day
@@ -62,6 +63,14 @@ def test_an_export_and_a_snapshot_file_are_read_back(journal: Path, tmp_path: Pa
     (tmp_path / "snapshot.json").write_text(json.dumps({"seq": seq, "at_s": 1.0, "state": json.loads(state)}))
     seen = run("replay", str(out), "--from", str(tmp_path / "snapshot.json"), "--json").json
     assert (seen["identical"], seen["from"]) == (True, seq)
+
+
+def test_an_export_as_a_trace(journal: Path, tmp_path: Path) -> None:
+    out = tmp_path / "t.csv.gz"
+    seen = run("replay", str(journal), "--export", str(out))
+    assert seen.code == 0, seen.err
+    assert f"jobs written to {out}" in seen.err
+    assert {row.project for row in read_trace(out).rows} == {"a"}  # the others' run had only just begun
 
 
 @pytest.mark.parametrize(
