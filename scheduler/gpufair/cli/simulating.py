@@ -96,7 +96,8 @@ def run(asked: Asked, policies: Sequence[str], json_file: Path | None, report: P
         if json_file is not None:
             write_text(json_file, json.dumps(answer, indent=2) + "\n")
     if report is not None:
-        size = _write(lambda: write_report([one.story for one in results.values()], report, title(scenario)), report)
+        stories, figures = [one.story for one in results.values()], [one.figures for one in results.values()]
+        size = _write(lambda: write_report(stories, report, title(scenario), figures=figures), report)
         typer.echo(f"report: {report} ({size / 1e6:.1f} MB)", err=True)
 
 

@@ -102,7 +102,8 @@ def _measured(stories: Sequence[Story]) -> Sequence[Figures]:
 def _check(stories: Sequence[Story], figures: Sequence[Figures]) -> None:
     if not stories:
         raise NothingToReport("there are none")
-    if any(story.scenario is not stories[0].scenario for story in stories):
+    first = stories[0].scenario
+    if any(story.scenario is not first and story.scenario != first for story in stories):
         raise NothingToReport("they are of different scenarios")
     names = [story.policy for story in stories]
     twice = sorted({name for name in names if names.count(name) > 1})
