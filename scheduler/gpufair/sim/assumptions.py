@@ -135,6 +135,7 @@ class BatchAssumptions:
     spread: Spread
     most_s: Annotated[float, Within(60, _YEAR_S)]
     non_resumable: Share
+    non_resumable_most_s: Seconds
 
 
 @dataclass(frozen=True, slots=True)

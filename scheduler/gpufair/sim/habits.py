@@ -63,7 +63,8 @@ class Habits:
         """A job. What is None is drawn, or is what is usual for its kind. Of bursts their work counts, not ``work``."""
         usual = self.assumptions
         if resumable is None:
-            resumable = kind is JobKind.SESSION or self._draw.random() >= usual.batch.non_resumable
+            long = work > millis(usual.batch.non_resumable_most_s)
+            resumable = kind is JobKind.SESSION or long or self._draw.random() >= usual.batch.non_resumable
         asked = self._min_runtime(kind, work, resumable) if min_runtime is None else min(min_runtime, self.cap)
         if priority is None:
             priority = self._priorities[kind]

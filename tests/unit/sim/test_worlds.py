@@ -73,7 +73,7 @@ def test_in_the_steady_world_everybody_asks_for_the_same_multiple_all_the_time(d
 
 
 def test_the_steady_world_holds_all_kinds():
-    """Debug runs a tenth of the jobs, sessions a tenth of the demand, gangs on many nodes."""
+    """Debug runs a tenth of the jobs, sessions, gangs on many nodes."""
     scenario = world("steady").make(SETTING)
     kinds = {kind: [job for job in scenario.jobs if job.kind is kind] for kind in JobKind}
     assert len(kinds[JobKind.DEBUG]) / len(scenario.jobs) == pytest.approx(0.1, abs=0.005)
