@@ -201,7 +201,7 @@ def main() -> int:
                 missed += sum(not bar["ok"] for bar in found["bars"])
             bars = "; ".join(bar["text"] for bar in found["bars"])
             loss = f"lost {found['lost_share']:.4f} switching {found['switching_share']:.4f}"
-            about = f"{found['case']} seed {found['seed']} {found['policy']} ({found['jobs']:,} jobs, {found['cpu_s']:.0f} s)"
+            about = f"{found['case']} seed {found['seed']} {found['policy']} ({found['jobs']:,} jobs, {found['wall_s']:.0f} s)"
             print(f"{about}: {bars}; net {found['delivered_over_owed']['net']}; {loss}", flush=True)
             if asked.json is not None:
                 asked.json.write_text(json.dumps(everything, indent=1))
