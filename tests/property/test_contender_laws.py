@@ -175,8 +175,8 @@ def test_backfilling_never_delays_who_is_first(
     world = Contest(contender("fifo-backfill"), FULL, Delays(0, 0, 0)).set_up([Allocation(AllocationPath("a"))], nodes)
     promised: dict[WorkloadId, int] = {}
     for index, draw in enumerate(draws):
-        world.advance(draw.wait)
-        runs = (500, 2_000, 4_000, 9_000)[draw.two % 4]
+        world.advance(600 * draw.wait)
+        runs = 60_000 * (5, 20, 40, 90)[draw.two % 4]
         try:
             world.submit(
                 f"w{index:03d}", gpus=1 + draw.one % 4, nodes=1 + (draw.three % 5 == 0), expected=runs, runs=runs
@@ -190,7 +190,7 @@ def test_backfilling_never_delays_who_is_first(
     while world.waiting():
         first = world.waiting()[0]
         promised.setdefault(first, _would_start(world, first))
-        world.advance(100)
+        world.advance(60_000)
     began = {
         action.workload: event.at for event, actions in world.log for action in actions if isinstance(action, act.Start)
     }

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpufair.core.amount import Freed
 from gpufair.core.horizon import FOREVER, GUEST
-from gpufair.core.model import Held, Lease, Policy
+from gpufair.core.model import Held, Lease, Policy, Shape
 from gpufair.core.placement import admits, place
 from gpufair.core.record import Bound
 from gpufair.core.units import MINUTE, Instant, Millis, NodeName, PoolName, WorkloadId, after, since
@@ -157,14 +157,22 @@ class Backfill(Scheduler):
 
     def _start(self, item: Item, why: str) -> bool:
         """Start it in the first of its pools where it delays nobody who comes before it."""
+        shape = item.spec.shape
         for pool in item.spec.pools:
-            promise = self._promises.get(pool)
-            mine = promise is None or promise.owner == item.id
-            leases = self.ground.place(item.spec.shape, pool, GUEST if mine else after(self.now, item.needs))
+            promise, until = self._promises.get(pool), after(self.now, item.needs)
+            if promise is not None and promise.owner == item.id:
+                if not self._has_room(shape, pool):
+                    continue
+                self._forget(pool)  # else it would spare its own nodes
+            leases = self.ground.place(shape, pool, until)
             if leases is not None:
                 self.start(item, pool, leases, why)
                 return True
         return False
+
+    def _has_room(self, shape: Shape, pool: PoolName) -> bool:
+        """Whether it would have room if nothing were reserved."""
+        return self.ground.free.get(pool, 0) >= shape.gpus and self.ground.rooms[pool].fits(shape, until=GUEST)
 
     # -- reservations ---------------------------------------------------------------------------------------------
 
