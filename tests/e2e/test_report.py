@@ -49,7 +49,7 @@ def opened(page: Page, report: Path) -> Iterator[list[str]]:
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.on("request", lambda request: note(request.url, request.url != report.as_uri()))
     page.goto(report.as_uri())
-    expect(page.locator("body")).to_have_attribute("data-ready", "yes")
+    page.locator("body[data-ready=yes]").wait_for()
     yield trouble
     assert trouble == []
 
