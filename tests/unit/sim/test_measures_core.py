@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
 import pytest
 
 from gpufair.core import events as ev
-from gpufair.core.model import Allocation, Kind, Maintenance, Node, Policy, Shape, WorkloadSpec
+from gpufair.core.model import HOLDING, Allocation, Kind, Maintenance, Node, Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.pyramid import Pyramid
 from gpufair.core.state import State
 from gpufair.core.units import HOUR, MINUTE, AllocationPath, CauseId, Instant, Millis, NodeName, PoolName, WorkloadId
-from gpufair.sim.engine import Engine
+from gpufair.sim.engine import Engine, play
 from gpufair.sim.job import Burst, Job, JobKind
-from gpufair.sim.measures import Figures, measure
+from gpufair.sim.measures import Figures, as_json, measure
+from gpufair.sim.policies.registry import CONTENDERS
 from gpufair.sim.scenario import Scenario
 from gpufair.sim.story import Story
 
@@ -136,3 +138,34 @@ def test_what_stints_say_of_switching_is_what_is_measured() -> None:
     assert time.switching == sum(gpus * stint.switching for gpus, stint in stints)
     assert time.lost == sum(gpus * stint.lost for gpus, stint in stints) > 0
     assert time.useful + time.lost == sum(gpus * stint.worked for gpus, stint in stints)
+
+
+@pytest.mark.parametrize("name", sorted(CONTENDERS))
+def test_every_policy_is_measured_alike(name: str) -> None:
+    """Nobody holds more than there is, parts add up, and what is written is JSON."""
+    scenario = replace(world(5), warm_up=Millis(4 * HOUR))
+    figures = measure(play(scenario, CONTENDERS[name]))
+    time, delivered = figures.time, figures.delivered
+    assert 0 < time.held <= time.available
+    assert time.switching + time.useful + time.lost <= time.held
+    assert max(time.fragmented, time.withheld) <= time.available - time.held
+    assert sum(leaf.charged for leaf in delivered.leaves) == time.allocated
+    assert sum(leaf.unallocated for leaf in delivered.leaves) == time.unallocated
+    assert delivered.hourly is not None
+    assert delivered.capped is not None
+    assert 0 < delivered.hourly <= delivered.capped <= 1
+    waits = figures.waits
+    assert figures.counts.submitted - figures.counts.refused == waits.by_class["all"].count
+    assert waits.by_class["all"].count == sum(one.count for one in waits.by_size.values())
+    json.dumps(as_json(figures), allow_nan=False)
+
+
+def test_who_waits_in_the_end_is_who_is_queued() -> None:
+    """A story knows of each wait that has not ended, touched sessions and those queued again included."""
+    story, state = played(world(6), Policy())
+    waiting = {name for name, life in story.lives.items() if life.waiting_since is not None and life.ended is None}
+    queued = {one.id for one in state.workloads() if one.phase is Phase.QUEUED}
+    leaving = {one.id for one in state.workloads() if one.phase in HOLDING}
+    assert queued <= waiting <= queued | leaving
+    assert len(queued) > 20
+    assert measure(story).waits.unfinished.count == len(waiting)
