@@ -90,16 +90,16 @@ def stints(
 @st.composite
 def stories(draw: st.DrawFn) -> Story:
     """Not what a policy would do, but whatever a story could say."""
-    nodes = draw(st.sampled_from((NODES[:1], NODES[:2], NODES[:3], NODES)))
+    nodes = draw(st.sampled_from((NODES[:1], NODES[:2], NODES[:3], NODES, NODES, NODES)))
     pools = tuple(sorted({node.pool for node in nodes}))
     minutes = st.integers(0, END - 1)
     incidents: list[ev.Event] = []
     for node in nodes:
         moments = sorted(draw(st.lists(minutes, max_size=3, unique=True)))
-        for index, minute in enumerate(moments):
+        for minute in moments:
             back = replace(node, gpus=draw(st.sampled_from((node.gpus, node.gpus + 1))))
             lost, joined = ev.NodeLost(at(minute), CAUSE, node.name), ev.NodeJoined(at(minute), CAUSE, back)
-            incidents.append(joined if index % 2 else lost)
+            incidents += draw(st.sampled_from(((lost,), (lost,), (joined,), (joined,), (lost, joined))))
         for index, minute in enumerate(sorted(draw(st.lists(minutes, max_size=2, unique=True)))):
             open_, shut = ev.NodeUncordoned(at(minute), CAUSE, node.name), ev.NodeCordoned(at(minute), CAUSE, node.name)
             incidents.append(open_ if index % 2 else shut)
@@ -178,12 +178,7 @@ class Minute:
             if isinstance(one, ev.NodeLost) and stint.granted < one.at <= now
         }
         there = Minute(self.story, stint.granted // MINUTE).nodes()
-        rejoined = {
-            one.node.name
-            for one in self.story.scenario.incidents
-            if isinstance(one, ev.NodeJoined) and stint.granted < one.at <= now
-        }
-        return [one for one in stint.leases if one.node in there and one.node not in gone | rejoined]
+        return [one for one in stint.leases if one.node in there and one.node not in gone]
 
     def waits(self, life: Life) -> bool:
         """Whether it is queued and holds nothing."""

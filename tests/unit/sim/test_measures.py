@@ -78,13 +78,17 @@ def test_the_worst_is_looked_for_among_the_large() -> None:
     run = story(
         life(job("one", 0, 8, leaf="a"), stint(0, 15, None, gpus=8)),
         life(job("two", 0, 1, leaf="b"), waiting=0),
+        life(job("later", 45, 9, leaf="a"), waiting=45),
         shares=(("a", "8"), ("b", "1")),
         gpus=9,
         until=60,
     )
     found = measure(run).delivered
     assert found.worst is not None
-    assert (found.worst.path, found.worst.delivered, found.worst.granularity) == ("a", 0.75, 1.0)
+    assert (found.worst.path, found.worst.delivered, found.worst.granularity) == ("a", 0.75, 1.125)
+    early = measure(run, (at(0), at(30))).delivered.worst
+    assert early is not None
+    assert early.granularity == 2.0
     plain = as_json(measure(run))["delivered_over_owed"]
     assert plain["by_allocation"] == {"a": 0.75, "b": 0.0}
     assert (plain["worst"], plain["worst_allocation"]) == (0.75, "a")
@@ -216,7 +220,7 @@ def test_preemptions_are_told_apart_from_other_notices() -> None:
     run = story(
         life(
             job("w", 0),
-            told(0, PreemptReason.RANK),
+            told(0, PreemptReason.RANK, protected=4),  # it had just ended
             told(5, PreemptReason.IDLE),
             told(10, PreemptReason.DEBUG, protected=5),
             told(15, PreemptReason.RANK),

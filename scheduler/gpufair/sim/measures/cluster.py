@@ -23,11 +23,12 @@ from gpufair.sim.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A node from when it joined until it was lost, or until the end."""
+    """A node from when it joined until it was lost, or joined again with another inventory, or until the end."""
 
     node: Node
     start: Instant
     end: Instant
+    lost: bool = False  # at ``end``, and what it held with it
 
 
 class Turn(NamedTuple):
@@ -69,10 +70,10 @@ class Cluster:
         self._close_due(at)
         match incident:
             case ev.NodeJoined():
-                self._lose(incident.node.name, at)  # it may be there with another inventory
+                self._leave(incident.node.name, at, lost=False)
                 self._join(incident.node, at)
             case ev.NodeLost():
-                self._lose(incident.node, at)
+                self._leave(incident.node, at, lost=True)
             case ev.NodeCordoned() | ev.NodeDrained():
                 self._cordon(incident.node, at)
             case ev.NodeUncordoned():
@@ -91,10 +92,10 @@ class Cluster:
     def _join(self, node: Node, at: Instant) -> None:
         self.presences.setdefault(node.name, []).append(Presence(node, at, self._end))
 
-    def _lose(self, name: NodeName, at: Instant) -> None:
+    def _leave(self, name: NodeName, at: Instant, lost: bool) -> None:
         known = self.presences.get(name)
         if known and known[-1].end == self._end:
-            known[-1] = replace(known[-1], end=at)
+            known[-1] = replace(known[-1], end=at, lost=lost)
 
     def _cordon(self, name: NodeName, at: Instant) -> None:
         spans = self.cordons.setdefault(name, [])
@@ -131,7 +132,13 @@ class Cluster:
 
     def lost_at(self, name: NodeName, at: Instant) -> Instant:
         """When a node that is there at an instant was lost, or the end; ``at`` itself if it is not there."""
-        return next((one.end for one in self.presences.get(name, ()) if one.start <= at < one.end), at)
+        there = at
+        for one in self.presences.get(name, ()):
+            if one.start <= there < one.end:
+                there = one.end
+                if one.lost:
+                    break
+        return there
 
     def gpus_of(self, name: NodeName) -> int:
         """GPUs that a node has, or had last."""
