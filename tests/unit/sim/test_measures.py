@@ -156,24 +156,25 @@ def test_whose_wait_is_whose() -> None:
         life(session, stint(0, 1, 10), stint(20, 21, 30, touched=True), stint(30, 35, 40), waiting=50, touched=True),
         life(job("d", 5, kind=JobKind.DEBUG), stint(5, 7, 9), ended=9),
         life(job("g", 5, 8, leaf="b"), waiting=5),
+        life(job("gone", 0), waiting=0, ended=4),
         life(job("before", 0, 4, min_runtime=Millis(0)), stint(0, 60, None, gpus=4)),
         shares=(("a", "1"), ("b", "1")),
         until=100,
     )
     waits = measure(run).waits
     assert {name: (one.count, one.unfinished) for name, one in waits.by_class.items()} == {
-        "all": (4, 1),
+        "all": (5, 2),
         "debug": (1, 0),
         "session": (1, 0),
-        "batch": (2, 1),
-        "allocated": (3, 1),
+        "batch": (3, 2),
+        "allocated": (4, 2),
         "unallocated": (1, 0),
         "largest_gang": (1, 1),
     }
     assert waits.by_class["largest_gang"].longest == 95 * MINUTE
     assert waits.largest_gang == 8
     assert list(waits.by_size) == ["1", "3-4", "5-8"]
-    assert {leaf: one.count for leaf, one in waits.by_allocation.items()} == {"a": 3, "b": 1}
+    assert {leaf: one.count for leaf, one in waits.by_allocation.items()} == {"a": 4, "b": 1}
     assert (waits.resumed.count, waits.resumed.p50, waits.resumed.longest) == (2, MINUTE, 50 * MINUTE)
     assert waits.resumed.at_least == ("p90", "p99", "max")
     assert (waits.requeued.count, waits.requeued.p50) == (1, 5 * MINUTE)
@@ -189,22 +190,24 @@ def landed(name: str, granted: float, start_by: float, over: float | None = None
 
 
 def test_landings_are_held_against_their_start_by() -> None:
-    """One in time, one late, one lost, one that still waits though its time is past."""
+    """One in time, one late, one lost, one that is over before, one that still waits though its time is past."""
     run = story(
         life(job("good", 0, 8), stint(0, 90, 100, gpus=8), ended=100),
         life(job("late", 0, 8), stint(0, 130, 140, gpus=8), ended=140),
         life(job("lost", 0, 8), stint(0, 200, 210, gpus=8), ended=210),
         life(job("waits", 0, 8), waiting=0),
+        life(job("gone", 0, 8), waiting=0, ended=50),
         until=300,
         landings=(
-            landed("good", 10, 100, 90),
+            landed("good", 10, 90, 90),
+            landed("gone", 10, 290, 50),
             landed("late", 10, 128, 130),
             landed("lost", 10, 50, 40, "a node went"),
             landed("waits", 20, 290),
         ),
     )
     found = measure(run).landings
-    assert (found.granted, found.kept, found.late, found.open) == (4, 2, 2, 1)
+    assert (found.granted, found.kept, found.late, found.open) == (5, 2, 2, 2)
     assert found.dropped == {"a node went": 1}
     assert found.worst_lateness == 10 * MINUTE
     assert (found.longest, found.longest_wait, found.longest_of) == (120 * MINUTE, 130 * MINUTE, "late")
@@ -225,17 +228,18 @@ def test_preemptions_are_told_apart_from_other_notices() -> None:
             told(10, PreemptReason.DEBUG, protected=5),
             told(15, PreemptReason.RANK),
             told(20, None),
-            ended=25,
+            stint(26, 27, 30, touched=True),
+            ended=30,
         ),
         until=60,
     )
     figures = measure(run)
     assert figures.counts.preemptions == {PreemptReason.RANK: 2, PreemptReason.DEBUG: 1}
     assert figures.counts.notices == {PreemptReason.IDLE: 1}
-    assert (figures.counts.starts, figures.counts.completions, figures.counts.most_restarts) == (5, 1, 4)
+    assert (figures.counts.starts, figures.counts.completions, figures.counts.most_restarts) == (6, 1, 4)
     assert figures.run.protected_preemptions == 1
     later = measure(run, (at(14.5), at(60))).counts
-    assert (later.starts, sum(later.preemptions.values())) == (2, 1)
+    assert (later.starts, sum(later.preemptions.values())) == (3, 1)
     assert measure(story(until=60, protected_preemptions=3)).run.protected_preemptions == 3
 
 

@@ -20,10 +20,10 @@ def landings_of(story: Story, period: Period, end: Instant) -> Landings:
         if landing.granted not in period:
             continue
         granted += 1
-        stint = _start(story, landing)
         if landing.dropped:
             dropped[landing.dropped] += 1
             continue
+        stint = _start(story, landing)
         if stint is not None:
             kept.append((landing, stint))
             lateness = stint.granted - landing.start_by
@@ -52,10 +52,7 @@ def _start(story: Story, landing: Landed) -> Stint | None:
     """The start for which the landing was, if it came."""
     life = story.lives.get(landing.workload)
     stints = life.stints if life is not None else []
-    first = next((stint for stint in stints if stint.granted >= landing.granted), None)
-    if first is not None and landing.over is not None and first.granted > landing.over:
-        return None
-    return first
+    return next((stint for stint in stints if stint.granted >= landing.granted), None)
 
 
 def _bound(story: Story) -> Millis:
