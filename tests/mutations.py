@@ -183,8 +183,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P8 usage leaves the window after exactly W",
         "ledger.py",
-        "start, marks, head = now - window, self._marks, self._head",
-        "start, marks, head = now - window - 1, self._marks, self._head",
+        "offset, begins = last.total - last.gpus * last.at - first.total, first.at + window",
+        "offset, begins = last.total - last.gpus * last.at - first.total, first.at + window + 1",
         "p08",
     ),
     Mutation(
@@ -225,8 +225,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P13 whoever fits starts at once",
         "rooms.py",
-        "if room >= wanted:",
-        "if room > wanted:",
+        "for room, count in sizes.items() if room >= shape.gpus_per_node)",
+        "for room, count in sizes.items() if room > shape.gpus_per_node)",
         "p13",
     ),
     Mutation(

@@ -117,7 +117,7 @@ class Freed:
         rest: The rest, where it is known already.
     """
 
-    __slots__ = ("_groups", "_rest", "gpus")
+    __slots__ = ("_groups", "_rest", "gpus", "taken")
 
     def __init__(
         self,
@@ -126,6 +126,7 @@ class Freed:
         rest: dict[NodeName, Rest] | None = None,
     ) -> None:
         self.gpus = gpus
+        self.taken = 0  # how often somebody took a part of it
         self._groups = tuple(groups)
         self._rest = rest
 
@@ -163,6 +164,7 @@ class Freed:
 
     def take(self, name: NodeName, part: Amount) -> None:
         """Somebody counts on this part of it."""
+        self.taken += 1
         if part.gpus:
             self.gpus[name] -= part.gpus
         if part.cpus or part.memory:

@@ -13,7 +13,6 @@ Most events change nothing for those who wait. The pass finds that out here from
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import inf
 
 from gpufair.core.amount import Amount, Freed
 from gpufair.core.coming import coming
@@ -22,11 +21,11 @@ from gpufair.core.facts import Facts
 from gpufair.core.horizon import FOREVER
 from gpufair.core.model import Shape
 from gpufair.core.record import Record
+from gpufair.core.rivals import Rivals
 from gpufair.core.rooms import Rooms
 from gpufair.core.running import Running, sum_up
 from gpufair.core.share import Shares
 from gpufair.core.take import TakeLimit
-from gpufair.core.tree import ROOT
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName
 from gpufair.core.waiting import Group, Turn
 
@@ -54,17 +53,15 @@ class Chances:
         # no more priority and asks for no less protection may not either, as long as nothing is granted.
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
         self._fits: dict[tuple[Shape, Instant], bool] = {}  # by shape and end of protection
+        self._sum: tuple[tuple[Freed, int, bool], Freed] | None = None  # of what, and it
         self._freed: dict[_Movers, Freed] = {}
         self._fits_freed: dict[tuple[_Movers, Shape, Instant], bool] = {}
-        self._rivals_of: dict[AllocationPath, list[tuple[AllocationPath, AllocationPath, float]]] = {}
-        self._outranked_by: dict[tuple[AllocationPath, int], tuple[AllocationPath, ...]] = {}
+        self._compared: tuple[int, Rivals] | None = None  # as of so many changes of those who run
         self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[tuple[Shape, Instant], bool] = {}
         # By shape and end of protection, since the rooms were changed so often.
         self._fits_coming: dict[tuple[Shape, Instant], bool] = {}
         self._rooms_then = self.rooms.changes
-        self._bars: dict[AllocationPath, tuple[AllocationPath, float, float]] = {}  # by parent
-        self._exposed: set[AllocationPath] | None = None  # tree nodes with exposed work
 
     @property
     def shares(self) -> Shares:
@@ -88,6 +85,15 @@ class Chances:
         return self._debug
 
     @property
+    def _rivals(self) -> Rivals:
+        """Who outranks whom among those who wait and those who may be told to leave."""
+        known = self._compared
+        if known is None or known[0] != self.running.changes:
+            new = Rivals(self._facts.ranking, self.shares, self.running.exposed, self._facts.policy.hysteresis)
+            known = self._compared = self.running.changes, new
+        return known[1]
+
+    @property
     def _movers(self) -> set[AllocationPath]:
         """The leaves that are ahead of some leaf with exposed work, or have some themselves, and those that are hungry
         while somebody is beyond his take limit."""
@@ -96,22 +102,9 @@ class Chances:
         return self._moving
 
     def _find_movers(self) -> set[AllocationPath]:
-        tree, found = self._facts.ranking, set(self.running.exposed)
+        found = self._rivals.ahead().union(self.running.exposed)
         if self.take.over:
             found |= self.take.hungry
-        below = [(ROOT, False)]
-        while below:
-            path, ahead = below.pop()
-            children = tree[path].children
-            if not children:
-                if ahead:
-                    found.add(path)
-            elif ahead or (known := self._siblings(path))[1] < 0:
-                below += [(child, ahead) for child in children]
-            else:
-                top, its, next_to_it = known
-                metric = self.shares.metric
-                below += [(child, metric(child) <= (next_to_it if child == top else its)) for child in children]
         return found
 
     def granted(self, record: Record) -> None:
@@ -123,14 +116,10 @@ class Chances:
         self._harmless.clear()
         self._fits.clear()
         self._fits_debug.clear()
-        self._debug = self._moving = None
+        self._debug = self._moving = self._compared = None
         self._freed.clear()
         self._fits_freed.clear()
-        self._rivals_of.clear()
-        self._outranked_by.clear()
-        self._bars.clear()
         self._lowest_in.clear()
-        self._exposed = None
 
     def hopeful(self, shape: Shape) -> bool:
         """Whether this pass may still start or preempt for a shape, or let it wait for GPUs that are coming."""
@@ -138,13 +127,20 @@ class Chances:
             return False
         known = self._hopeful.get(shape)
         if known is None:
-            freed = self.running.freed()
-            if self.coming:
-                freed = freed.and_also(self.coming, rest=shape.counted)
-            known = self._hopeful[shape] = self.rooms.fits(shape, freed, self.earliest(shape))
+            known = self._hopeful[shape] = self.rooms.fits(shape, self._all(shape.counted), self.earliest(shape))
             if not known:
                 self._hopeless.add(shape)
         return known
+
+    def _all(self, rest: bool) -> Freed:
+        """What there would be beside what is free if everybody left who may be told to, with all that is coming."""
+        freed = self.running.freed()
+        if not self.coming:
+            return freed
+        about = freed, self.coming.taken, rest
+        if self._sum is None or self._sum[0] != about:
+            self._sum = about, freed.and_also(self.coming, rest=rest)
+        return self._sum[1]
 
     def is_coming(self, shape: Shape, until: Instant | None = None) -> bool:
         """Whether there will be room for a shape once all have left who are leaving anyway: for somebody whose protection
@@ -248,17 +244,29 @@ class Chances:
 
     def _preempts(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         """Whether the best claim of a group would move enough: its highest priority with its least promise."""
-        exposed = self.running.exposed
-        if not exposed:
+        if leaf not in self._movers:
             return False
         span, priority = group.claim
-        promise = span * shape.gpus * self._facts.weights.of(shape.gpu_type)
-        own = leaf in exposed and priority > self._lowest(leaf)
-        excess, outranked = self.take.excess(leaf, shape.gpus), self._outranked(leaf, promise)
+        own = leaf in self.running.exposed and priority > self._lowest(leaf)
+        excess = self.take.excess(leaf, shape.gpus) if self.take.over else {}
+        outranked = self._rivals.outranked(leaf, 0)
+        if not own and not excess:
+            # Most leaves could not move enough whatever they ask for, and leaves side by side outrank the same ones.
+            least = self._later(self.earliest(shape))
+            if not outranked or not self._fits_without((outranked, None, ()), shape, least):
+                return False
+        if outranked:
+            outranked = self._rivals.outranked(leaf, span * shape.gpus * self._facts.weights.of(shape.gpu_type))
         if not own and not excess and not outranked:
             return False
-        until = self.ends_after(span)
         key = outranked, (leaf, priority) if own else None, tuple(excess.items())
+        return self._fits_without(key, shape, self.ends_after(span))
+
+    def outranked(self, record: Record) -> tuple[AllocationPath, ...]:
+        """The leaves with exposed work that its start would leave its own better than."""
+        return self._rivals.outranked(record.spec.allocation, record.commitment)
+
+    def _fits_without(self, key: _Movers, shape: Shape, until: Instant) -> bool:
         known = self._fits_freed.get((key, shape, until))
         if known is None:
             known = self._fits_freed[key, shape, until] = self.rooms.fits(shape, self._freed_by(key), until)
@@ -309,8 +317,8 @@ class Chances:
         if known is None:
             # Whoever moves somebody starts later than on what is free, so he must be done sooner after his start.
             later = self._later(until)
-            known = self.rooms.fits(shape, None, until) or self.rooms.fits(
-                shape, sum_up(self.running.unallocated), later
+            known = self.rooms.fits(shape, None, until) or (
+                bool(self.running.unallocated) and self.rooms.fits(shape, self.running.freed_by_guests(), later)
             )
             self._fits[shape, until] = known
         return known
@@ -337,54 +345,6 @@ class Chances:
             freed = self.running.freed_by_small(largest_victim(shape.gpus))
             known = self._fits_debug[shape, until] = self.rooms.fits(shape, freed, until)
         return known
-
-    def _outranked(self, leaf: AllocationPath, promise: int) -> tuple[AllocationPath, ...]:
-        """The leaves with exposed work that a start which promises so much would leave the leaf better than."""
-        known = self._outranked_by.get((leaf, promise))
-        if known is None:
-            sides = {side for _, side, _ in self._rivals(leaf)}
-            mine = {side: self.shares.metric_with(side, promise) for side in sides}
-            known = tuple(other for other, side, bar in self._rivals(leaf) if mine[side] < inf and mine[side] <= bar)
-            self._outranked_by[leaf, promise] = known
-        return known
-
-    def _rivals(self, leaf: AllocationPath) -> list[tuple[AllocationPath, AllocationPath, float]]:
-        """The leaves that it would outrank without any promise, which only makes its metric worse: each with the side of
-        ``leaf`` that is compared, and the metric at which that outranks it."""
-        known = self._rivals_of.get(leaf)
-        if known is None:
-            known = self._rivals_of[leaf] = []
-            factor, metric = 1 - self._facts.policy.hysteresis, self.shares.metric
-            for other in self.running.exposed if leaf in self._movers else ():
-                sides = self._facts.ranking.diverge(leaf, other)
-                if sides is not None:
-                    bar = factor * metric(sides[1])
-                    if metric(sides[0]) <= bar:
-                        known.append((other, sides[0], bar))
-        return known
-
-    def _siblings(self, parent: AllocationPath) -> tuple[AllocationPath, float, float]:
-        """What ``_most_over_served`` finds, looked up once until something is granted."""
-        known = self._bars.get(parent)
-        if known is None:
-            known = self._bars[parent] = self._most_over_served(parent)
-        return known
-
-    def _most_over_served(self, parent: AllocationPath) -> tuple[AllocationPath, float, float]:
-        """The child with exposed work and the highest metric; its bar, and that of the next one."""
-        tree = self._facts.ranking
-        if self._exposed is None:
-            self._exposed = {above for leaf in self.running.exposed for above in tree[leaf].lineage}
-        top, its, next_to_it = parent, -1.0, -1.0
-        for child in tree[parent].children:
-            if child in self._exposed:
-                metric = self.shares.metric(child)
-                if metric > its:
-                    top, its, next_to_it = child, metric, its
-                elif metric > next_to_it:
-                    next_to_it = metric
-        factor = 1 - self._facts.policy.hysteresis
-        return top, factor * its, factor * next_to_it
 
     def is_harmless(self, record: Record) -> bool:
         """Whether somebody of its leaf with a better claim found nobody to preempt, and nothing was granted since."""

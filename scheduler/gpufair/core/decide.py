@@ -38,7 +38,7 @@ from gpufair.core.record import Record
 from gpufair.core.rights import room_for
 from gpufair.core.settle import overdue, settle
 from gpufair.core.touchdown import Touchdown
-from gpufair.core.units import CauseId, Instant, Millis, PoolName, WorkloadId, after
+from gpufair.core.units import AllocationPath, CauseId, Instant, Millis, PoolName, WorkloadId, after
 from gpufair.core.waiting import Turn
 
 Commit = Callable[[Action], None]
@@ -249,9 +249,12 @@ class Pass:
 
     def _walk(self, turn: Turn, here: Chances, to_the_end: bool, beyond: bool = False) -> None:
         walk = Walk(self.facts.ranking, here.shares, turn, here.hopeful)
+        judged: set[AllocationPath] = set()  # since the last thing that was done, or is counted on
         while (leaf := walk.leaf()) is not None:
-            if not beyond and not here.acts_in(leaf, walk.groups[leaf]):
-                walk.narrow(leaf, here.is_coming)
+            if not beyond and leaf not in judged:
+                judged.add(leaf)
+                if not here.acts_in(leaf, walk.groups(leaf)):
+                    walk.narrow(leaf, here.is_coming)
             step = walk.first(leaf)
             if step is None:
                 continue
@@ -262,11 +265,14 @@ class Pass:
             elif not beyond and here.take.holds_back(leaf, record.gpus):
                 walk.drop(leaf)
             elif self._start_on_room(record, here):
+                judged.clear()
                 if not to_the_end and self._is_done(turn, here):
                     return
             elif self._waits_for_release(record, here):
+                judged.clear()
                 head.skip(record.spec.user)
             elif self._preempt(record, here):
+                judged.clear()
                 head.skip(record.spec.user)
                 if not to_the_end and self._is_done(turn, here):
                     return

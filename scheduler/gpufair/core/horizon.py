@@ -87,6 +87,8 @@ def room_for(node: NodeRecord, until: Instant, owner: WorkloadId | None = None) 
     if not node.bounds:
         return node.room
     room = node.free
+    if until <= node.bounds[0].at:
+        return room  # it outstays none of them
     for _, slack in applying(node, until, owner):
         room = min(room, slack)
     return room
@@ -114,6 +116,8 @@ def room_with(node: NodeRecord, more: Freed | None, until: Instant) -> int:
     gpus = more.gpus.get(node.node.name, 0) if more is not None else 0
     if not node.bounds:
         return node.room + gpus
+    if until <= node.bounds[0].at:
+        return node.free + gpus  # it outstays none of them
     here = site(node, until)
     given = 0
     if more is not None and here.fixed:

@@ -6,12 +6,13 @@ charge one window ago, in integers, so usage leaves the window after exactly W.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from gpufair.core.fading import Fading
 from gpufair.core.hours import BY_THE_HOUR, Hours, Kept, overlap
+from gpufair.core.lines import ENDLESS, Line, WindowLines
 from gpufair.core.owed import Owed
 from gpufair.core.share import Sums
 from gpufair.core.tree import Tree
@@ -30,7 +31,7 @@ class Mark:
 class Account:
     """What one allocation was charged in one pool. Marks are forgotten some time after they left the window."""
 
-    __slots__ = ("_head", "_marks", "fading", "hours")
+    __slots__ = ("_head", "_marks", "changes", "fading", "hours")
 
     def __init__(
         self, marks: Iterable[Mark] = (), hours: Hours | None = None, fading: Fading | None = None
@@ -40,6 +41,7 @@ class Account:
         self.hours = hours  # until the last change; None keeps no history
         # The last mark at or before the window's start: a hint that only moves forward, no part of the state.
         self._head = 0
+        self.changes = 0  # how often what it says was changed, for whoever remembers it; no part of the state
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -60,6 +62,7 @@ class Account:
 
     def change(self, now: Instant, gpus: int, window: Millis) -> None:
         """From ``now`` on charge ``gpus`` more (fewer, if negative)."""
+        self.changes += 1
         mark = Mark(now, self.charged(now), self.gpus + gpus)
         if mark.gpus < 0:
             raise AssertionError("an account cannot be charged for fewer than 0 GPUs")
@@ -95,6 +98,19 @@ class Account:
         # Marks older than the first kept one can be gone after the window was widened: their usage stays forgotten.
         return GpuMillis(charged - first.gpus * (start - first.at) if start > first.at else charged)
 
+    def line(self, now: Instant, window: Millis) -> Line:
+        """``occupancy`` around ``now``, which is not before the last change, if nothing fades."""
+        if not self._marks:
+            return Line(0, 0, 0, now + 1)
+        self._seek(now - window)
+        marks, first, last = self._marks, self._marks[self._head], self._marks[-1]
+        offset, begins = last.total - last.gpus * last.at - first.total, first.at + window
+        if now < begins:
+            return Line(offset, last.gpus, last.at, begins)
+        following = self._head + 1
+        until = marks[following].at + window if following < len(marks) else ENDLESS
+        return Line(offset + first.gpus * begins, last.gpus - first.gpus, begins, until)
+
     def _seek(self, start: int) -> None:
         marks = self._marks
         head = min(self._head, len(marks) - 1)
@@ -113,6 +129,7 @@ class Account:
 
     def refine(self, factor: int) -> None:
         """Count in a unit that is ``factor`` times as fine."""
+        self.changes += 1
         self._marks = [Mark(one.at, GpuMillis(one.total * factor), one.gpus * factor) for one in self._marks]
         if self.hours is not None:
             self.hours.refine(factor)
@@ -173,6 +190,8 @@ class PoolLedger:
     """Accounts and totals of one pool. GPUs by use are rates, integrated as time passes."""
 
     __slots__ = (
+        "_occupancies",
+        "_owed_lines",
         "accounts",
         "busy",
         "capacity",
@@ -194,6 +213,9 @@ class PoolLedger:
     def __init__(self, kept: Kept = BY_THE_HOUR, half_life: Millis | None = None) -> None:
         self.kept = kept
         self.half_life = half_life  # None: the window counts
+        # Sums over the tree, kept from one pass to the next; no part of the state.
+        self._occupancies: WindowLines | None = None
+        self._owed_lines: WindowLines | None = None
         self.accounts: dict[AllocationPath, Account] = {}
         # The parts of each leaf's account, by researcher. They order a leaf's own queue and nothing else.
         self.researchers: dict[AllocationPath, dict[str, Account]] = {}
@@ -289,29 +311,21 @@ class PoolLedger:
                 by_leaf[leaf] = Hours(self.kept)
             by_leaf[leaf].spread(start, end, amount)
 
-    def occupancies(self, tree: Tree, now: Instant, window: Millis) -> Sums:
+    def occupancies(self, tree: Tree, now: Instant, window: Millis) -> Mapping[AllocationPath, int]:
         """Occupancy of every tree node: its own account and all below it, dropped allocations included."""
+        if self.half_life is not None:
+            return Sums(tree, lambda: {path: account.occupancy(now, window) for path, account in self.accounts.items()})
+        if self._occupancies is None or not self._occupancies.fits(tree, window):
+            self._occupancies = WindowLines(tree, window)
+        return self._occupancies.at(self.accounts, now)
 
-        def amounts() -> dict[AllocationPath, int]:
-            return {path: account.occupancy(now, window) for path, account in self.accounts.items()}
-
-        def one(leaf: AllocationPath) -> int:
-            account = self.accounts.get(leaf)
-            return account.occupancy(now, window) if account is not None else 0
-
-        return Sums(tree, amounts, one if self.accounts.keys() <= tree.paths else None)
-
-    def owed_within(self, tree: Tree, now: Instant, window: Millis) -> Sums:
+    def owed_within(self, tree: Tree, now: Instant, window: Millis) -> Mapping[AllocationPath, int]:
         """What every tree node was owed in the window, in millionths of a GPU x ms."""
-
-        def amounts() -> dict[AllocationPath, int]:
-            return {path: owed.within(now, window) for path, owed in self.owed.items()}
-
-        def one(leaf: AllocationPath) -> int:
-            owed = self.owed.get(leaf)
-            return owed.within(now, window) if owed is not None else 0
-
-        return Sums(tree, amounts, one if self.owed.keys() <= tree.paths else None)
+        if self.half_life is not None:
+            return Sums(tree, lambda: {path: owed.within(now, window) for path, owed in self.owed.items()})
+        if self._owed_lines is None or not self._owed_lines.fits(tree, window):
+            self._owed_lines = WindowLines(tree, window)
+        return self._owed_lines.at(self.owed, now)
 
     def demand(self, tree: Tree, asks: AllocationPath | None = None, gpus: int = 0) -> Sums:
         """How many GPUs every tree node wants at present, if a leaf that ``asks`` wants so many more."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpufair.core.fading import full_span
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.running import Running
-from gpufair.core.share import Denominators, Shares, Sums
+from gpufair.core.share import Denominators, Shares
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, PoolName
 
@@ -42,9 +42,10 @@ def shares_of(
         reserved_by[leaf, user] = reserved_by.get((leaf, user), 0) + record.commitment
 
     # As it is now: what the pass grants from here on is counted by ``Shares.grant``, and must not be found here again.
-    committed = running.promised_to_each(now)
+    committed = running.commitments(tree, now)
     for leaf, more in reserved.items():
-        committed[leaf] = committed.get(leaf, 0) + more
+        for path in tree[tree.nearest(leaf)].lineage:
+            committed[path] += more
 
     def had(leaf: AllocationPath, user: str) -> int:
         occupancy = ledger.occupancy_of(leaf, user, now, window)
@@ -57,7 +58,7 @@ def shares_of(
     return Shares(
         tree=tree,
         occupancy=ledger.occupancies(tree, now, window),
-        commitment=Sums(tree, lambda: committed, lambda leaf: committed.get(leaf, 0)),
+        commitment=committed,
         capacity=capacity,
         window=span,
         count_commitment=policy.commitment,

@@ -65,27 +65,31 @@ class Walk:
         without: AbstractSet[AllocationPath] = frozenset(),
     ) -> None:
         self._tree, self._shares, self._hopeful = tree, shares, hopeful
-        self.groups: dict[AllocationPath, list[tuple[Shape, Group]]] = {}
-        for shape, leaves in turn.items():
-            if hopeful(shape):
-                for leaf, group in leaves.items():
-                    if leaf not in without:
-                        self.groups.setdefault(leaf, []).append((shape, group))
+        self._shapes = [(shape, leaves) for shape, leaves in turn.items() if hopeful(shape)]
+        # In which somebody may be left. Only asked whether a leaf is among them: its order is none.
+        self._live: set[AllocationPath] = set()
+        self._live.update(*(leaves for _, leaves in self._shapes))
+        self._live.difference_update(without)
+        self._groups: dict[AllocationPath, list[tuple[Shape, Group]]] = {}
         self._heaps: dict[AllocationPath, list[tuple[Rank, Head]]] = {}
-        self._busy: dict[AllocationPath, int] = {}  # leaves in which somebody may be left, at and below each node
-        for leaf in self.groups:
-            self._count(leaf, +1)
 
     def leaf(self) -> AllocationPath | None:
         """The leaf whose turn it is; None when nobody is left."""
-        if not self._busy.get(ROOT):
+        if not self._live:
             return None
-        path, metric = ROOT, self._shares.metric
-        while path not in self.groups:
-            busy = [child for child in self._tree[path].children if self._busy.get(child)]
+        path, metric, live, tree = ROOT, self._shares.metric, self._live, self._tree
+        while children := tree[path].children:
+            busy = [child for child in children if not live.isdisjoint(tree.leaves_below(child))]
             # Whoever is alone is first, whatever its metric: that of an inner node is a sum over all of its leaves.
             path = busy[0] if len(busy) == 1 else min((metric(child), child) for child in busy)[1]
         return path
+
+    def groups(self, leaf: AllocationPath) -> list[tuple[Shape, Group]]:
+        """Who waits in a leaf, as far as the pass may still do something for them."""
+        known = self._groups.get(leaf)
+        if known is None:
+            known = self._groups[leaf] = [(shape, leaves[leaf]) for shape, leaves in self._shapes if leaf in leaves]
+        return known
 
     def first(self, leaf: AllocationPath) -> tuple[Head, WorkloadId] | None:
         """Who is first in a leaf; None, and the leaf is done, when nobody is left. The caller starts it, skips it or
@@ -109,23 +113,22 @@ class Walk:
 
     def narrow(self, leaf: AllocationPath, to: Callable[[Shape], bool]) -> None:
         """Go on with some shapes only in this leaf."""
-        self.groups[leaf] = [(shape, group) for shape, group in self.groups[leaf] if to(shape)]
+        self._groups[leaf] = [(shape, group) for shape, group in self.groups(leaf) if to(shape)]
         if leaf in self._heaps:
             self._heaps[leaf] = [entry for entry in self._heaps[leaf] if to(entry[1].shape)]
             heapify(self._heaps[leaf])
 
     def done(self, leaf: AllocationPath) -> None:
         """Nobody else of this leaf can start in this pass."""
-        del self.groups[leaf]
+        self._live.discard(leaf)
         self._heaps.pop(leaf, None)
-        self._count(leaf, -1)
 
     def _heap(self, leaf: AllocationPath) -> list[tuple[Rank, Head]]:
         heap = self._heaps.get(leaf)
         if heap is None:
             heap = self._heaps[leaf] = []
             had = partial(self._shares.had, leaf)
-            for shape, group in self.groups[leaf]:
+            for shape, group in self.groups(leaf):
                 for key, queues in group.line.items():
                     head = Head(key.urgency, shape, queues)
                     rank = head.rank(had)
@@ -133,10 +136,6 @@ class Walk:
                         heap.append((rank, head))
             heapify(heap)
         return heap
-
-    def _count(self, leaf: AllocationPath, more: int) -> None:
-        for path in self._tree[leaf].lineage:
-            self._busy[path] = self._busy.get(path, 0) + more
 
 
 def unallocated(

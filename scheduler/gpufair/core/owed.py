@@ -12,6 +12,7 @@ from typing import Final
 
 from gpufair.core.fading import Fading
 from gpufair.core.hours import Hours, overlap
+from gpufair.core.lines import ENDLESS, Line
 from gpufair.core.units import Instant, Millis
 
 MICRO: Final = 1_000_000  # parts of a GPU in which entitlements and what is owed are counted
@@ -24,7 +25,7 @@ class Owed:
     ever started was never owed anything.
     """
 
-    __slots__ = ("_at", "_ceiling", "_demand", "_head", "_total", "fading", "hours")
+    __slots__ = ("_at", "_ceiling", "_demand", "_head", "_total", "changes", "fading", "hours")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Owed:
             self._demand.append(demand)
             self._ceiling.append(ceiling)
         self._head = 0  # a hint, as in ledger.Account
+        self.changes = 0  # as there
 
     @property
     def marks(self) -> tuple[tuple[int, int, int, int], ...]:
@@ -104,6 +106,20 @@ class Owed:
             owed -= min(self._demand[head] * MICRO, self._ceiling[head]) * (start - at[head])
         return owed
 
+    def line(self, now: Instant, window: Millis) -> Line:
+        """``within`` around ``now``, which is not before the last change, if nothing fades."""
+        at = self._at
+        if not at:
+            return Line(0, 0, 0, now + 1)
+        self._seek(now - window)
+        head, slope = self._head, self._rate()
+        offset, begins = self._total[-1] - slope * at[-1] - self._total[head], at[head] + window
+        if now < begins:
+            return Line(offset, slope, at[-1], begins)
+        first = min(self._demand[head] * MICRO, self._ceiling[head])
+        until = at[head + 1] + window if head + 1 < len(at) else ENDLESS
+        return Line(offset + first * begins, slope - first, begins, until)
+
     def take_out(self, start: int, end: int, gpus: int, known: int = 0) -> None:
         """There was no demand for ``gpus`` of what was counted in [start, end) after all.
 
@@ -113,6 +129,7 @@ class Owed:
             gpus: How many.
             known: With a half-life, what was owed before this stays so: the window reaches no further.
         """
+        self.changes += 1
         at, demand, ceiling, total = self._at, self._demand, self._ceiling, self._total
         first, last = bisect_left(at, start), len(at) - 1
         assert first == 0 or at[first] == start, f"nothing began to count at {start}"
@@ -134,6 +151,7 @@ class Owed:
                     self.fading.take_out(max(at[index], known), at[index + 1], fewer)
 
     def _mark(self, now: Instant, demand: int, ceiling: int, window: Millis) -> None:
+        self.changes += 1
         total = self.total(now)
         if self.hours is not None and self._at:
             self.hours.add(self._at[-1], now, self._rate())
@@ -165,6 +183,7 @@ class Owed:
 
     def refine(self, factor: int) -> None:
         """Count in a unit that is ``factor`` times as fine."""
+        self.changes += 1
         self._total = [amount * factor for amount in self._total]
         self._demand = [amount * factor for amount in self._demand]
         self._ceiling = [amount * factor for amount in self._ceiling]

@@ -19,14 +19,20 @@ from gpufair.core.record import NodeRecord
 from gpufair.core.units import Instant, NodeName
 
 _ANY: Final = ""
+# A pass asks with a few dozen different Freed and ends of protection.
+MOST_KNOWN: Final = 256
+
+# By GPU type and room: how many nodes have so much.
+Sizes = dict[str, dict[int, int]]
 
 
 class Rooms:
     """The nodes of a pool, those with room by GPU type and room. ``Facts.touch`` keeps it."""
 
-    __slots__ = ("_bounded", "_by_type", "_listed", "_nodes", "_open", "changes")
+    __slots__ = ("_bounded", "_by_type", "_known", "_listed", "_nodes", "_open", "changes")
 
     def __init__(self) -> None:
+        self._known: dict[tuple[Freed | None, int, Instant], Sizes] = {}
         self.changes = 0  # how often something may have changed: an answer holds for as long as this does
         self._nodes: dict[NodeName, NodeRecord] = {}
         self._by_type: dict[str, dict[int, list[NodeName]]] = {}
@@ -42,7 +48,7 @@ class Rooms:
     def put(self, node: NodeRecord) -> None:
         """A node is in this pool; its type, room or horizons may have changed."""
         name = node.node.name
-        self.changes += 1
+        self._change()
         self._nodes[name] = node
         if node.bounds:
             self._bounded.add(name)
@@ -64,9 +70,13 @@ class Rooms:
             for kind in {_ANY, node.node.gpu_type}:
                 insort(self._by_type.setdefault(kind, {}).setdefault(node.room, []), name)
 
+    def _change(self) -> None:
+        self.changes += 1
+        self._known.clear()
+
     def drop(self, name: NodeName) -> None:
         """A node is in this pool no longer."""
-        self.changes += 1
+        self._change()
         del self._nodes[name]
         self._bounded.discard(name)
         self._open.pop(name, None)
@@ -85,28 +95,46 @@ class Rooms:
             freed: What there would be beside it.
             until: When the protection of whoever starts would end.
         """
-        wanted, missing, kind = shape.gpus_per_node, shape.nodes, shape.gpu_type
-        for room, names in self._by_type.get(kind, {}).items():
-            if room >= wanted:
-                missing -= len(names)
-        for node in self._open.values() if missing > 0 else ():
-            if node.free >= wanted and admits(node, shape) and room_for(node, until) >= wanted:
-                missing -= 1
-        for name, gpus in freed.gpus.items() if freed is not None and missing > 0 else ():
-            one = self._nodes.get(name)
-            # Written out, for it is asked thousands of times a second: whether the node is open and of the type.
-            if one is None or one.free + gpus < wanted or one.cordoned or one.lost:
-                continue
-            if kind and one.node.gpu_type != kind:
-                continue
-            if not one.bounds:
-                missing -= one.room < wanted
-            elif room_for(one, until) < wanted:
-                missing -= room_with(one, freed, until) >= wanted
-        if missing > 0 or not shape.demanding:
-            return missing <= 0
+        sizes = self._sizes(freed, until).get(shape.gpu_type, {})
+        nodes = sum(count for room, count in sizes.items() if room >= shape.gpus_per_node)
+        if nodes < shape.nodes or not shape.demanding:
+            return nodes >= shape.nodes
         # The GPUs would do; whether they are where the shape wants them, only the nodes themselves tell.
         return placement.holds(self._nodes.values(), shape, freed, until)
+
+    def _sizes(self, freed: Freed | None, until: Instant) -> Sizes:
+        """What ``_count`` finds, counted once for all shapes until a node changes or somebody takes a part."""
+        key = freed, freed.taken if freed is not None else 0, until
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = self._count(freed, until)
+        return known
+
+    def _count(self, freed: Freed | None, until: Instant) -> Sizes:
+        sizes = {kind: {room: len(names) for room, names in rooms.items()} for kind, rooms in self._by_type.items()}
+
+        def add(node: NodeRecord, room: int, count: int) -> None:
+            if room > 0:
+                for kind in {_ANY, node.node.gpu_type}:
+                    here = sizes.setdefault(kind, {})
+                    here[room] = here.get(room, 0) + count
+
+        more = freed.gpus if freed is not None else {}
+        for name, node in self._open.items():
+            if name not in more:
+                add(node, room_for(node, until), +1)
+        for name, gpus in more.items():
+            one = self._nodes.get(name)
+            if one is None or not one.open:
+                continue
+            if one.bounds:
+                add(one, max(room_for(one, until), room_with(one, freed, until)), +1)
+            elif gpus > 0:
+                add(one, one.room, -1)
+                add(one, one.room + gpus, +1)
+        return sizes
 
     def place(
         self, shape: Shape, blocks: tuple[str, ...] = (), until: Instant = FOREVER

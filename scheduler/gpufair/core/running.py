@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 
 from gpufair.core.amount import Freed
+from gpufair.core.lines import Lines, Values
 from gpufair.core.record import Record
+from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, NodeName, WorkloadId
 
 
@@ -38,10 +40,13 @@ class Running:
     __slots__ = (
         "_ends",
         "_freed",
+        "_freed_by_guests",
         "_freed_by_small",
         "_leaves",
+        "_lines",
         "_protected",
         "_weights",
+        "changes",
         "exposed",
         "gpus",
         "promised",
@@ -50,16 +55,19 @@ class Running:
     )
 
     def __init__(self) -> None:
+        self.changes = 0  # how often somebody may be told to leave who might not before, or the other way round
         self.unallocated: dict[WorkloadId, Record] = {}
         self.exposed: dict[AllocationPath, dict[WorkloadId, Record]] = {}  # unprotected allocated work, by leaf
         self.promised: dict[AllocationPath, dict[str, Promised]] = {}  # by leaf and researcher
         self.gpus: dict[AllocationPath, int] = {}  # of allocated work, by leaf
         self.restorable: dict[WorkloadId, Record] = {}  # allocated work on one node that could go on elsewhere
         self._leaves: dict[AllocationPath, Promised] = {}
+        self._lines: Lines | None = None  # the sums of these over the tree, kept from one pass to the next
         self._protected: dict[WorkloadId, int] = {}
         self._weights: dict[WorkloadId, int] = {}  # of the protected: as what their GPUs were promised
         self._ends: list[tuple[int, WorkloadId]] = []
         self._freed: Freed | None = None
+        self._freed_by_guests: Freed | None = None
         self._freed_by_small: dict[int, Freed] = {}
 
     def enter(self, record: Record, now: Instant) -> None:
@@ -126,11 +134,25 @@ class Running:
         """K of every leaf that was ever promised some, reservations aside."""
         return {leaf: promised.left(now) for leaf, promised in self._leaves.items()}
 
+    def commitments(self, tree: Tree, now: Instant) -> Values:
+        """K of every tree node now, reservations aside: it stays so whoever starts or leaves later."""
+        if self._lines is None or self._lines.tree is not tree:
+            self._lines = Lines(tree)
+        for leaf, promised in self._leaves.items():
+            self._lines.put(leaf, promised.gpu_ends, -promised.gpus)
+        return self._lines.frozen(now)
+
     def freed(self) -> Freed:
         """What would be free if everybody left who may be told to; to be read only."""
         if self._freed is None:
             self._freed = sum_up(self.unallocated, *self.exposed.values())
         return self._freed
+
+    def freed_by_guests(self) -> Freed:
+        """What would be free without unallocated work; to be read only."""
+        if self._freed_by_guests is None:
+            self._freed_by_guests = sum_up(self.unallocated)
+        return self._freed_by_guests
 
     def freed_by_small(self, most: int) -> Freed:
         """The same for unallocated work, and allocated work of at most ``most`` GPUs; to be read only."""
@@ -141,7 +163,8 @@ class Running:
         return known
 
     def _changed(self) -> None:
-        self._freed = None
+        self.changes += 1
+        self._freed = self._freed_by_guests = None
         self._freed_by_small.clear()
 
     def _expose(self, record: Record) -> None:

@@ -49,6 +49,7 @@ class TakeLimit:
         self._limits: dict[AllocationPath, int] = {}
         self._margins: dict[AllocationPath, float] = {}  # what a leaf that holds some may still take
         self._known: dict[AllocationPath, bool] = {}  # who hungers, as far as anybody has asked
+        self._hungry_last: tuple[AllocationPath, ...] = ()
         self._served: Counter[AllocationPath] | None = None  # how many of a leaf have GPUs kept for them
 
     def granted(self, leaf: AllocationPath) -> None:
@@ -119,7 +120,15 @@ class TakeLimit:
         return {leaf for leaf in self._facts.waiting.allocated.lines if self._hungers(leaf)}
 
     def _others_hunger(self, leaf: AllocationPath) -> bool:
-        return any(other != leaf and self._hungers(other) for other in self._facts.waiting.allocated.lines)
+        lines = self._facts.waiting.allocated.lines
+        # Whoever was found to hunger the last time mostly still does: two are enough to know it of everybody.
+        if any(other != leaf and other in lines and self._hungers(other) for other in self._hungry_last):
+            return True
+        for other in lines:
+            if other != leaf and self._hungers(other):
+                self._hungry_last = (*self._hungry_last[-1:], other)
+                return True
+        return False
 
     def _hungers(self, leaf: AllocationPath) -> bool:
         known = self._known.get(leaf)

@@ -22,7 +22,6 @@ from gpufair.core.placement import admits
 from gpufair.core.plan import cheapest, with_horizons
 from gpufair.core.preemption import Candidate, candidates, cost_of, rights
 from gpufair.core.record import Landing, NodeRecord, Record
-from gpufair.core.running import sum_up
 from gpufair.core.units import CauseId, Instant, PoolName, WorkloadId
 from gpufair.core.waiting import Turn
 
@@ -120,11 +119,10 @@ class Touchdown:
             self._deeds.start(record, landing.pool, landing.leases, why)
             return True
         here = self._pool(landing.pool)
-        right = rights(facts, here.shares, here.running, record)
-        freed = sum_up(*right.groups()).gpus
         nodes = self._nodes(landing)
-        if any(node.free + freed.get(node.node.name, 0) < wanted for node in nodes):
+        if not self._may_clear(record, nodes, here):
             return False
+        right = rights(facts, here.shares, here.running, record)
         ends = Instant(until + 2 * landing.grace)
         measure = with_horizons(nodes, ends, record.id)
         found = cheapest(nodes, record.spec.shape, candidates(facts, here.shares, right), (), measure)
@@ -151,6 +149,22 @@ class Touchdown:
         for victim, reason in reasons:
             self._deeds.notify(victim.record, victim.reason, record.id, reason)
         self._deeds.granted(record, here)
+        return True
+
+    def _may_clear(self, record: Record, nodes: list[NodeRecord], here: Chances) -> bool:
+        """Whether there would be room on each of these nodes if all left whom it may preempt by rank or priority."""
+        records, running, mine = self._facts.records, here.running, record.spec
+        outranked = set(here.outranked(record))
+        for node in nodes:
+            room = node.free
+            for holder, gpus in node.holders.items():
+                leaf = records[holder].spec.allocation
+                exposed = holder in running.exposed.get(leaf, ())
+                lower = leaf == mine.allocation and mine.priority > records[holder].spec.priority
+                if holder in running.unallocated or (exposed and (lower or leaf in outranked)):
+                    room += gpus
+            if room < mine.shape.gpus_per_node:
+                return False
         return True
 
     def _land(self, record: Record, landing: Landing) -> bool:

@@ -84,6 +84,7 @@ class Tree:
         self._ratios = {path: node.entitlement.as_integer_ratio() for path, node in self._nodes.items()}
         self._flat: Tree | None = None
         self._upward: tuple[tuple[AllocationPath, AllocationPath], ...] | None = None
+        self._below: dict[AllocationPath, frozenset[AllocationPath]] = {}
 
     @property
     def flat(self) -> Tree:
@@ -134,6 +135,15 @@ class Tree:
     def is_leaf(self, path: AllocationPath) -> bool:
         """Whether workloads can be charged to ``path``."""
         return path in self._leaves
+
+    def leaves_below(self, path: AllocationPath) -> frozenset[AllocationPath]:
+        """The leaves at and below a node."""
+        known = self._below.get(path)
+        if known is None:
+            children = self._nodes[path].children
+            known = frozenset((path,)) if not children else frozenset().union(*map(self.leaves_below, children))
+            self._below[path] = known
+        return known
 
     def members(self, path: AllocationPath) -> tuple[str, ...]:
         """Who may submit: named by the nearest ancestor that names any; empty = open to everybody."""
