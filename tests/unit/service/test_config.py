@@ -71,6 +71,14 @@ where = { disk = "fast" }
 """
 
 
+def test_budget_owners_are_users_with_a_right_of_their_own() -> None:
+    """Named like users; nobody by default."""
+    assert parse_config('budget_owners = ["uma", "ada"]', "gpufair.toml").budget_owners == ("uma", "ada")
+    assert parse_config("", "gpufair.toml").budget_owners == ()
+    with pytest.raises(ConfigError, match="budget_owners"):
+        parse_config('budget_owners = ["no name"]', "gpufair.toml")
+
+
 def test_a_full_file_is_read() -> None:
     """Every section arrives where it belongs."""
     config = parse_config(GOOD, "gpufair.toml")

@@ -122,7 +122,7 @@ def _rest(spec: WorkloadSpec, kind: JobKind, done: int, lengths: Lengths, rng: R
 
 
 def underway(state: State, past: Past = NONE, seed: int = 0) -> dict[WorkloadId, Underway]:
-    """What is there already, by id in order of submission, and how it goes on. Work without GPUs is left out."""
+    """What is there already, by id in order of submission, and how it goes on."""
     lengths = Lengths(past, state.policy)
     live = [one for one in state.facts.records.values() if one.phase is not Phase.ENDED]
     live.sort(key=lambda record: (record.submitted_at, record.id))
