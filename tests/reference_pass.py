@@ -31,10 +31,10 @@ from gpufair.core.events import (
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.fading import full_span
 from gpufair.core.ledger import PoolLedger
-from gpufair.core.model import Held, Hungry, Lease, Phase, PreemptReason, Shape
+from gpufair.core.model import Held, Hungry, Lease, Phase, Policy, PreemptReason, Shape
 from gpufair.core.placement import admits
 from gpufair.core.plan import Plan, plan, validate
-from gpufair.core.preemption import BAND, Candidate, Cost, loss
+from gpufair.core.preemption import Candidate, Cost, loss
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.recording import record_event
 from gpufair.core.sessions import idle_until, judge_extension
@@ -557,7 +557,7 @@ def candidates(facts: Facts, shares: Shares, exposed: Exposed, record: Record) -
         if any(victim.phase in STAYING for victim in victims)
         and shares.outranks(leaf, other, record.commitment, facts.policy.hysteresis)
     ]
-    for other, level in _bands(outranked).items():
+    for other, level in _bands(facts.policy, outranked).items():
         found += [_candidate(facts, victim, PreemptReason.RANK, level) for victim in exposed.by_leaf[other]]
     return sorted((one for one in found if one.record.phase in STAYING), key=_cost)
 
@@ -567,7 +567,9 @@ def take_limit(here: PoolPass, leaf: AllocationPath) -> int:
     policy = here.facts.policy
     assert policy.take_limit is not None
     capacity = sum(node.node.gpus for node in here.facts.by_pool.get(here.pool, ()) if not node.lost)
-    return max(policy.take_least, int(Fraction(str(policy.take_limit)) * here.facts.ranking[leaf].entitlement * capacity))
+    return max(
+        policy.take_least, int(Fraction(str(policy.take_limit)) * here.facts.ranking[leaf].entitlement * capacity)
+    )
 
 
 def held(here: PoolPass, leaf: AllocationPath, leaving: bool = True) -> int:
@@ -609,7 +611,9 @@ def hungry(here: PoolPass, leaf: AllocationPath) -> bool:
 
 def holds_back(here: PoolPass, leaf: AllocationPath, gpus: int) -> bool:
     """Whether a leaf may not start so many more, because another one is hungry."""
-    return is_beyond(here, leaf, gpus) and any(hungry(here, other) for other in here.facts.ranking.leaves if other != leaf)
+    return is_beyond(here, leaf, gpus) and any(
+        hungry(here, other) for other in here.facts.ranking.leaves if other != leaf
+    )
 
 
 def excess(here: PoolPass, leaf: AllocationPath) -> int:
@@ -631,7 +635,7 @@ def beyond_limits(facts: Facts, here: PoolPass, record: Record) -> Iterator[list
         if other != leaf and other not in outranked and victim.phase in STAYING and victim.gpus <= excess(here, other)
     ]
     leaves = outranked | {victim.spec.allocation for victim in beyond}
-    levels = _bands((here.shares.metric(other), other) for other in leaves)
+    levels = _bands(facts.policy, ((here.shares.metric(other), other) for other in leaves))
     found = [
         _candidate(facts, one.record, one.reason, levels[one.record.spec.allocation])
         if one.reason is PreemptReason.RANK
@@ -684,7 +688,9 @@ def debug_candidates(facts: Facts, here: PoolPass, record: Record) -> list[Candi
         for victim in victims
         if victim.gpus <= record.gpus + 1 and victim.phase in STAYING
     ]
-    levels = _bands((here.shares.metric(other), other) for other in {victim.spec.allocation for victim in small})
+    levels = _bands(
+        facts.policy, ((here.shares.metric(other), other) for other in {victim.spec.allocation for victim in small})
+    )
     for victim in small:
         other = victim.spec.allocation
         if other == leaf and record.spec.priority > victim.spec.priority:
@@ -700,12 +706,12 @@ def _cost(candidate: Candidate) -> Cost:
     return candidate.cost
 
 
-def _bands(outranked: Iterable[tuple[float, AllocationPath]]) -> dict[AllocationPath, int]:
+def _bands(policy: Policy, outranked: Iterable[tuple[float, AllocationPath]]) -> dict[AllocationPath, int]:
     """The level of each leaf: the most over-served and all within a quarter of it first."""
     levels: dict[AllocationPath, int] = {}
     level, top = 1, inf
     for metric, leaf in sorted(outranked, key=lambda pair: (-pair[0], pair[1])):
-        if level == 1 or metric < top * (1 - BAND):
+        if level == 1 or metric < top * (1 - policy.victim_band):
             level, top = level + 1, metric
         levels[leaf] = level
     return levels

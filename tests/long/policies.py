@@ -14,6 +14,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "window": (Millis(60_000), Millis(20_000), Millis(200_000)),
     "max_min_runtime": (Millis(20_000), Millis(10_000)),
     "hysteresis": (0.02, 0.0, 0.3),
+    "victim_band": (0.25, 0.0, 1.0),
     "grid": (Millis(5_000), Millis(1_000), Millis(12_000)),
     "grid_checkpoint": (Millis(500), Millis(2_000), Millis(20_000)),
     "grace_session": (Millis(3_000), Millis(0)),

@@ -49,6 +49,8 @@ def check_policy(policy: Policy) -> None:
     """
     if not 0 <= policy.banking <= 1:
         raise InvalidSpec(f"banking (beta) of {policy.banking:g} is not a fraction; use one from 0 to 1, like 0.25")
+    if not 0 <= policy.victim_band <= 1:
+        raise InvalidSpec(f"victim_band of {policy.victim_band:g} is not a fraction; use one from 0 to 1, like 0.25")
     if not 0 <= policy.hysteresis < 1:
         raise InvalidSpec(f"hysteresis of {policy.hysteresis:g} is not a fraction; use one from 0 up to 1, like 0.02")
     if not all(policy.blocks) or len(set(policy.blocks)) < len(policy.blocks):

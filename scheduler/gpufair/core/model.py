@@ -211,6 +211,8 @@ class Policy:
     window: Millis = Millis(7 * DAY)
     max_min_runtime: Millis = Millis(8 * HOUR)
     hysteresis: float = 0.02
+    # Leaves whose metric is within this part of the most over-served one's are equals as victims: the loss decides.
+    victim_band: float = 0.25
     grid: Millis = MINUTE
     grid_checkpoint: Millis = Millis(10 * SECOND)  # the grid of a pool in which a checkpoint is in flight, if finer
     grace_session: Millis = Millis(120 * SECOND)

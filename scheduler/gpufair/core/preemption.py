@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from gpufair.core.facts import Facts
-from gpufair.core.model import PreemptReason
+from gpufair.core.model import Policy, PreemptReason
 from gpufair.core.record import Record
 from gpufair.core.running import Running
 from gpufair.core.share import Shares
 from gpufair.core.units import AllocationPath, GpuMillis, Instant, NodeName, WorkloadId
-
-# Leaves whose metric is within a quarter of the most over-served one's are equals; among them the loss decides.
-# Without bands the prototype threw away 7-14 % of all GPU time in work that could not be resumed.
-BAND: Final = 0.25
 
 
 class Cost(NamedTuple):
@@ -94,7 +90,7 @@ def candidates(facts: Facts, shares: Shares, right: Rights) -> list[Candidate]:
     """Everybody who may be preempted by these rights, the cheapest first."""
     found = [candidate(facts, victim, PreemptReason.UNALLOCATED, 0) for victim in right.unallocated.values()]
     found += [candidate(facts, victim, PreemptReason.PRIORITY, 1) for victim in right.own.values()]
-    for other, level in bands((shares.metric(leaf), leaf) for leaf in right.outranked).items():
+    for other, level in bands(facts.policy, ((shares.metric(leaf), leaf) for leaf in right.outranked)).items():
         found += [candidate(facts, victim, PreemptReason.RANK, level) for victim in right.exposed[other].values()]
     return sorted(found, key=cost_of)
 
@@ -104,12 +100,12 @@ def cost_of(candidate: Candidate) -> Cost:
     return candidate.cost
 
 
-def bands(outranked: Iterable[tuple[float, AllocationPath]]) -> dict[AllocationPath, int]:
-    """The level of each leaf: the most over-served and all within a quarter of it first."""
+def bands(policy: Policy, outranked: Iterable[tuple[float, AllocationPath]]) -> dict[AllocationPath, int]:
+    """The level of each leaf: the most over-served and all within a band of it first, then the next band."""
     levels: dict[AllocationPath, int] = {}
     level, top = 1, inf
     for metric, leaf in sorted(outranked, key=lambda pair: (-pair[0], pair[1])):
-        if level == 1 or metric < top * (1 - BAND):
+        if level == 1 or metric < top * (1 - policy.victim_band):
             level, top = level + 1, metric
         levels[leaf] = level
     return levels

@@ -81,7 +81,7 @@ def _by_take_limit(facts: Facts, here: Chances, record: Record) -> Plan | None:
     if not beyond or not here.rooms.fits(record.spec.shape, sum_up(*right.groups(), beyond), ends):
         return None
     leaves = {victim.spec.allocation: None for victim in beyond.values()}
-    levels = bands((here.shares.metric(leaf), leaf) for leaf in (*right.outranked, *leaves))
+    levels = bands(facts.policy, ((here.shares.metric(leaf), leaf) for leaf in (*right.outranked, *leaves)))
     found = [
         replace(one, cost=one.cost._replace(level=levels[one.record.spec.allocation]))
         if one.reason is PreemptReason.RANK
@@ -144,7 +144,7 @@ def _debug_candidates(facts: Facts, shares: Shares, here: Chances, record: Recor
     leaf, hysteresis = record.spec.allocation, facts.policy.hysteresis
     small = list(_small(here, record))
     leaves = {victim.spec.allocation: None for victim in small}
-    levels = bands((shares.metric(other), other) for other in leaves)
+    levels = bands(facts.policy, ((shares.metric(other), other) for other in leaves))
     outranked = {other for other in leaves if shares.outranks(leaf, other, record.commitment, hysteresis)}
     found = [candidate(facts, victim, PreemptReason.UNALLOCATED, 0) for victim in here.running.unallocated.values()]
     for victim in small:

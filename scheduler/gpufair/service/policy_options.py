@@ -34,6 +34,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "window": (MINUTE, YEAR),
         "max_min_runtime": (SECOND, Millis(30 * DAY)),
         "hysteresis": (0.0, 0.99),
+        "victim_band": (0.0, 1.0),
         "grid": (SECOND, HOUR),
         "grid_checkpoint": (SECOND, HOUR),
         "grace_session": (SECOND, HOUR),
