@@ -4,7 +4,8 @@ What is assumed beyond ``Costs``:
 
 - A notice stops the work at once. Who can save within the deadline saves, and his GPUs are free ``stop`` after that.
   Who can't goes on from his last periodic checkpoint: batch runs leave at once, sessions at the deadline.
-- Periodic saves cost no time. The policy hears of them once the protection is over, when they begin to matter to it.
+- Periodic saves cost no time. A policy that weighs what its victims lose hears of them once the protection is over, when
+  they begin to matter to it.
 - A session works through its bursts. It is up again where it was; a burst that was cut goes on. Its user comes back at
   the end of his thought, wherever the session is by then: a parked one is resumed with a slice, and asks to be protected
   for longer before that ends.
@@ -21,6 +22,7 @@ from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import CheckpointRef
+from gpufair.core.state import State
 from gpufair.core.units import MINUTE, CauseId, Millis, NodeName, WorkloadId
 from gpufair.sim.course import Course
 from gpufair.sim.policies.contender import Decider
@@ -43,6 +45,8 @@ class Site:
         self.coming: list[tuple[int, int, Happens, Course, int]] = []
         self.courses: dict[WorkloadId, Course] = {}  # of those who have not ended
         self._costs = scenario.costs
+        # Only the core weighs how old the checkpoint of a victim is; others need not hear of each.
+        self._weighs_checkpoints = isinstance(decider, State)
         self._count = 0
         self._landings: dict[WorkloadId, Landed] = {}
 
@@ -149,7 +153,7 @@ class Site:
         self.later(ends, self._done, course, token)
         if course.session:
             self._plan_extension(course, ends)
-        if course.period:
+        if course.period and self._weighs_checkpoints:
             first = max(stint.protected_until, self.now + course.save + course.period)
             if first < ends:
                 self.later(first, self._saved_by_itself, course, token)
