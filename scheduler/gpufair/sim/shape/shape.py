@@ -25,7 +25,7 @@ from gpufair.sim.shape.scale import Placed, scale
 from gpufair.sim.traces.row import Row, Trace
 
 MOST_DEMAND: Final = 1_000.0
-MOST_JOBS: Final = 20_000_000
+MOST_JOBS: Final = 5_000_000
 WINDOW: Final = Millis(7 * DAY)
 CAP: Final = Millis(8 * HOUR)
 

@@ -22,7 +22,7 @@ from gpufair.sim.worlds.setting import Setting
 # What is there from the beginning is submitted within so long.
 _OPENING: Final = Millis(5 * MINUTE)
 _SHORTEST: Final = Millis(20 * MINUTE)
-MOST_JOBS: Final = 20_000_000
+MOST_JOBS: Final = 5_000_000
 
 
 class Builder:

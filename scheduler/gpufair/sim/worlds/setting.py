@@ -11,6 +11,7 @@ from gpufair.sim.assumptions import Assumptions, usual
 from gpufair.sim.cluster import Cluster
 from gpufair.sim.errors import ScenarioError
 
+LEAST_DAYS: Final = 0.01
 MOST_DAYS: Final = 3_660.0
 MOST_DEMAND: Final = 1_000.0
 
@@ -45,8 +46,8 @@ class Setting:
     outstanding: int | None = None
 
     def __post_init__(self) -> None:
-        if not (isfinite(self.days) and 0 < self.days <= MOST_DAYS):
-            raise ScenarioError(f"{self.days:g} days are no time to play; use more than 0, and {MOST_DAYS:,g} at most")
+        if not (isfinite(self.days) and LEAST_DAYS <= self.days <= MOST_DAYS):
+            raise ScenarioError(f"{self.days:g} days are no time to play; use {LEAST_DAYS:g} to {MOST_DAYS:,g}")
         if self.demand is not None and not 0 < self.demand <= MOST_DEMAND:
             raise ScenarioError(f"a demand of {self.demand:g} times the cluster is none; use one above 0, like 2.5")
         if self.unallocated_share is not None and not 0 <= self.unallocated_share <= 1:
@@ -59,4 +60,4 @@ class Setting:
     @property
     def until(self) -> Instant:
         """When it ends; it begins at 0."""
-        return Instant(max(1, round(self.days * DAY)))
+        return Instant(round(self.days * DAY))
