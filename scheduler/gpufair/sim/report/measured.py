@@ -27,9 +27,9 @@ def _answers(one: Figures) -> Iterator[tuple[str, str]]:
     yield "worst allocation", _share(worst.delivered) if worst else "–"
     yield "GPU time occupied", _share(one.time.of_available(one.time.held))
     yield "debug wait, p90", _wait(one.waits.by_class["debug"])
-    yield "largest gang's wait, max", _longest(one.waits.by_class["largest_gang"])
+    yield "gang wait, longest", _longest(one.waits.by_class["largest_gang"])
     yield "lost and switching", _share(one.time.of_available(one.time.lost), one.time.of_available(one.time.switching))
-    yield "preempted while protected", f"{one.run.protected_preemptions:,}"
+    yield "protection broken", f"{one.run.protected_preemptions:,}"
 
 
 def _share(*parts: float | None) -> str:

@@ -13,7 +13,7 @@ class Picture {
     this.painter = new Painter(data, this.policy, look);
     this.strip = new Strip(data, this.policy, look);
     new ResizeObserver(() => this.soil()).observe(this.canvas);
-    new IntersectionObserver(([entry]) => this.seen(entry.isIntersecting), { rootMargin: '200px' }).observe(holder);
+    new IntersectionObserver((entries) => this.seen(entries.at(-1).isIntersecting), { rootMargin: '200px' }).observe(holder);
     this.canvas.parentElement.style.height = `${pictureHeight(data.rows)}px`;
   }
 

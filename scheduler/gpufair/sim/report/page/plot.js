@@ -10,7 +10,7 @@ class Plot {
   constructor(canvas, source, read, card) {
     Object.assign(this, { canvas, source, read, card, visible: false, dirty: true, at: null });
     new ResizeObserver(() => this.soil()).observe(canvas);
-    new IntersectionObserver(([entry]) => this.seen(entry.isIntersecting), { rootMargin: '200px' }).observe(canvas);
+    new IntersectionObserver((entries) => this.seen(entries.at(-1).isIntersecting), { rootMargin: '200px' }).observe(canvas);
     plots.set(canvas, this);
     canvas.addEventListener('pointermove', (event) => this.point(event));
     canvas.addEventListener('pointerleave', () => this.leave());
