@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from gpufair.cli.sweeping import FIGURES, Figure, shown
@@ -11,12 +12,14 @@ from gpufair.cli.sweeping import FIGURES, Figure, shown
 if TYPE_CHECKING:
     from gpufair.cli.sweeping import Point
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 460, 220, 70, 40
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 460, 220, 80, 10, 40
+_ASIDE = 6  # so far lines stand beside each other, that equal ones are seen
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#8b6508")
 _STYLE = """
 :root { color-scheme: light dark; } body { font: 14px/1.4 system-ui, sans-serif; margin: 2em; max-width: 1100px; }
 table { border-collapse: collapse; margin: 1em 0; } td, th { padding: .2em .7em; text-align: right; border-bottom: 1px solid #8884; }
 .charts { display: flex; flex-wrap: wrap; gap: 1em; } figure { margin: 0; } figcaption { font-weight: 600; }
+.legend span { margin-right: 1.5em; } .legend i { display: inline-block; width: 1.5em; height: .25em; margin-right: .5em; vertical-align: middle; }
 svg text { fill: currentColor; font: 11px system-ui, sans-serif; } .axis { stroke: currentColor; opacity: .5; }
 """
 
@@ -24,6 +27,25 @@ svg text { fill: currentColor; font: 11px system-ui, sans-serif; } .axis { strok
 def page(about: str, varied: Sequence[str], points: Sequence[Point]) -> str:
     """The whole file."""
     figures = [one for one in FIGURES if any(point.mean(one) is not None for point in points)]
+    lines = _lines(varied, points)
+    legend = "".join(
+        f'<span><i style="background: {_colour(number)}"></i>{escape(name)}</span>'
+        for number, name in enumerate(lines)
+        if name
+    )
+    seeds = len(points[0].runs)
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(about)}</title><style>{_STYLE}</style><h1>{escape(about)}</h1>"
+        f"<p>Means over {seeds} seed{'' if seeds == 1 else 's'}; bars reach from the best seed to the worst one. "
+        f'From left to right: {escape(varied[0])}.</p><p class="legend">{legend}</p>'
+        f'<div class="charts">{"".join(_chart(one, varied[0], lines) for one in figures)}</div>'
+        f"{_table(figures, varied, points)}</html>\n"
+    )
+
+
+def _table(figures: Sequence[Figure], varied: Sequence[str], points: Sequence[Point]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in (*varied, *(one.name for one in figures)))
     rows = "".join(
         "<tr>"
@@ -32,27 +54,31 @@ def page(about: str, varied: Sequence[str], points: Sequence[Point]) -> str:
         + "</tr>"
         for point in points
     )
-    charts = "".join(_chart(one, varied, points) for one in figures)
-    seeds = len(points[0].runs)
-    return (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(about)}</title><style>{_STYLE}</style><h1>{escape(about)}</h1>"
-        f"<p>Means over {seeds} seed{'' if seeds == 1 else 's'}; bars show the best and the worst seed. "
-        f"Lines: {escape(', '.join(varied[1:]) or 'one')}; from left to right: {escape(varied[0])}.</p>"
-        f'<div class="charts">{charts}</div><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></html>\n'
-    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-def _chart(figure: Figure, varied: Sequence[str], points: Sequence[Point]) -> str:
-    """One figure over the first thing that was varied, a line for each combination of the others."""
-    places = list(dict.fromkeys(shown(varied[0], point.values[varied[0]]) for point in points))
+def _lines(varied: Sequence[str], points: Sequence[Point]) -> dict[str, list[Point]]:
+    """The points of each line: one for each combination of all but the first thing that was varied."""
     lines: dict[str, list[Point]] = {}
     for point in points:
-        lines.setdefault(", ".join(f"{name} {shown(name, point.values[name])}" for name in varied[1:]), []).append(
-            point
-        )
-    known = [value for point in points for run in point.runs if (value := figure.of(run.figures)) is not None]
+        name = ", ".join(f"{name} {shown(name, point.values[name])}" for name in varied[1:])
+        lines.setdefault(name, []).append(point)
+    return lines
+
+
+def _colour(number: int) -> str:
+    return _COLOURS[number % len(_COLOURS)]
+
+
+def _known(figure: Figure, point: Point) -> list[float]:
+    return [value for run in point.runs if (value := figure.of(run.figures)) is not None]
+
+
+def _chart(figure: Figure, across: str, lines: Mapping[str, Sequence[Point]]) -> str:
+    """One figure over the values of ``across``."""
+    everything = [point for points in lines.values() for point in points]
+    places = list(dict.fromkeys(shown(across, point.values[across]) for point in everything))
+    known = [value for point in everything for value in _known(figure, point)]
     low, high = min(known), max(known)
     pad = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
     low, high = max(0.0, low - pad) if low >= 0 else low - pad, high + pad
@@ -61,49 +87,40 @@ def _chart(figure: Figure, varied: Sequence[str], points: Sequence[Point]) -> st
         return _LEFT + (place + 0.5) * (_WIDTH - _LEFT - 10) / len(places)
 
     def y(value: float) -> float:
-        return 10 + (high - value) / (high - low) * (_HEIGHT - _BOTTOM - 10)
+        return _TOP + (high - value) / (high - low) * (_HEIGHT - _BOTTOM - _TOP)
 
-    parts = [f'<line class="axis" x1="{_LEFT}" y1="10" x2="{_LEFT}" y2="{_HEIGHT - _BOTTOM}"/>']
+    parts = [f'<line class="axis" x1="{_LEFT}" y1="{_TOP}" x2="{_LEFT}" y2="{_HEIGHT - _BOTTOM}"/>']
     parts += [
         f'<text x="{_LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{escape(figure.said(value))}</text>'
         for value in (low, (low + high) / 2, high)
     ]
-    for place, name in enumerate(places):
-        parts.append(
-            f'<text x="{x(place):.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{escape(name)}</text>'
-        )
-    for number, (name, found) in enumerate(lines.items()):
-        colour = _COLOURS[number % len(_COLOURS)]
-        parts.append(
-            _line(
-                figure,
-                found,
-                colour,
-                [x(places.index(shown(varied[0], one.values[varied[0]]))) for one in found],
-                y,
-                name,
-            )
-        )
+    parts += [
+        f'<text x="{x(place):.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{escape(name)}</text>'
+        for place, name in enumerate(places)
+    ]
+    for number, (name, points) in enumerate(lines.items()):
+        aside = (number - (len(lines) - 1) / 2) * _ASIDE
+        at = [x(places.index(shown(across, point.values[across]))) + aside for point in points]
+        parts.append(_line(figure, points, at, y, _colour(number), name))
     return (
-        f"<figure><figcaption>{escape(figure.name)}</figcaption>"
-        f'<svg role="img" aria-label="{escape(figure.name)}" width="{_WIDTH}" height="{_HEIGHT}">{"".join(parts)}</svg></figure>'
+        f'<figure><figcaption>{escape(figure.name)}</figcaption><svg role="img" aria-label="{escape(figure.name)}" '
+        f'width="{_WIDTH}" height="{_HEIGHT}">{"".join(parts)}</svg></figure>'
     )
 
 
 def _line(
-    figure: Figure, points: Sequence[Point], colour: str, xs: Sequence[float], y: Callable[[float], float], name: str
+    figure: Figure, points: Sequence[Point], xs: Sequence[float], y: Callable[[float], float], colour: str, name: str
 ) -> str:
-    parts, path = [], []
-    for point, at in zip(points, xs, strict=True):
-        mean = point.mean(figure)
-        if mean is None:
+    marks, path = [], []
+    for point, x in zip(points, xs, strict=True):
+        values = _known(figure, point)
+        if not values:
             continue
-        values = [value for run in point.runs if (value := figure.of(run.figures)) is not None]
-        path.append(f"{at:.1f},{y(mean):.1f}")
-        parts.append(
-            f'<line x1="{at:.1f}" y1="{y(min(values)):.1f}" x2="{at:.1f}" y2="{y(max(values)):.1f}" stroke="{colour}"/>'
+        mean = fmean(values)
+        title = escape(f"{name}: {figure.said(mean)}" if name else figure.said(mean))
+        path.append(f"{x:.1f},{y(mean):.1f}")
+        marks.append(
+            f'<line x1="{x:.1f}" y1="{y(min(values)):.1f}" x2="{x:.1f}" y2="{y(max(values)):.1f}" stroke="{colour}"/>'
+            f'<circle cx="{x:.1f}" cy="{y(mean):.1f}" r="3" fill="{colour}"><title>{title}</title></circle>'
         )
-        parts.append(
-            f'<circle cx="{at:.1f}" cy="{y(mean):.1f}" r="3" fill="{colour}"><title>{escape(f"{name} {figure.said(mean)}")}</title></circle>'
-        )
-    return f'<polyline points="{" ".join(path)}" fill="none" stroke="{colour}"/>' + "".join(parts)
+    return f'<polyline points="{" ".join(path)}" fill="none" stroke="{colour}"/>' + "".join(marks)
