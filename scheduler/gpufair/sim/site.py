@@ -5,7 +5,7 @@ What is assumed beyond ``Costs``:
 - A notice stops the work at once. Who can save within the deadline saves, and his GPUs are free ``stop`` after that.
   Who can't goes on from his last periodic checkpoint: batch runs leave at once, sessions at the deadline.
 - Periodic saves cost no time. A policy that weighs what its victims lose hears of them once the protection is over, when
-  they begin to matter to it.
+  they begin to matter to it, at most once in half an hour.
 - A session works through its bursts. It is up again where it was; a burst that was cut goes on. Its user comes back at
   the end of his thought, wherever the session is by then: a parked one is resumed with a slice, and asks to be protected
   for longer before that ends.
@@ -31,6 +31,7 @@ from gpufair.sim.story import Landed, Stint, Story
 
 CAUSE: Final = CauseId("simulation")
 SLICE: Final = Millis(15 * MINUTE)
+HALF_HOUR: Final = 30 * MINUTE
 _GIB: Final = 2**30
 
 Happens = Callable[[Course, int], None]
@@ -185,8 +186,10 @@ class Site:
         if token != course.token or course.since is None:
             return
         self._report_checkpoint(course)
-        if self.now + course.period < course.since + course.left:
-            self.later(self.now + course.period, self._saved_by_itself, course, token)
+        # Of several in half an hour it hears of one: enough to tell who would lose hours from who would lose minutes.
+        then = self.now + max(1, HALF_HOUR // course.period) * course.period
+        if then < course.since + course.left:
+            self.later(then, self._saved_by_itself, course, token)
 
     def _saved_after_cell(self, course: Course, token: int) -> None:
         if token == course.token:
