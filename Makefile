@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo lab test lint floors types unit prop-long integration front wheel e2e bench clean
+.PHONY: help install demo lab test lint floors types unit prop-long integration front wheel e2e bench compiled wheel-compiled clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -82,6 +82,12 @@ e2e: install  ## Tests in a real Chromium, where there is one
 
 bench: install  ## Measure; CASE=prefix picks cases, BENCH_JSON=FILE keeps the figures
 	$(BIN)/python -m tests.bench
+
+compiled: install  ## The core in half the CPU time, in build/compiled (needs a C compiler; put it first on PYTHONPATH)
+	$(BIN)/python scheduler/compile_core.py build/compiled
+
+wheel-compiled: install  ## A wheel with the compiled core in dist/, for this platform and Python
+	GPUFAIR_COMPILED=1 $(BIN)/python -m build --wheel --outdir dist .
 
 clean:  ## Remove what was built, and .venv
 	rm -rf .venv build dist demo-output jupyter_gpufair/labextension labextension/lib labextension/node_modules

@@ -24,6 +24,7 @@ from gpufair.cli import (
     whatif,
 )
 from gpufair.cli.exits import EPILOG, Root
+from gpufair.core import COMPILED
 
 app = typer.Typer(
     cls=Root,
@@ -39,7 +40,8 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(metadata.version("jupyter-gpufair"))
+        compiled = " (compiled core)" if COMPILED else ""
+        typer.echo(metadata.version("jupyter-gpufair") + compiled)
         raise typer.Exit
 
 

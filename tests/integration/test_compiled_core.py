@@ -1,0 +1,62 @@
+"""The compiled core is the core: what it decides is the same to the byte."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench.compiled import FOLDER, ROOT, environment, package
+
+# A first build takes minutes.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Path:
+    """For CI, and for whoever has built one: a change of the core should cost nobody else minutes."""
+    required = os.environ.get("GPUFAIR_REQUIRE_ALL") == "1"
+    if not required and not FOLDER.is_dir():
+        pytest.skip("LEFT OUT: the compiled core, because there is no build/compiled; `make compiled` makes it")
+    found = package()
+    if isinstance(found, str):
+        assert not required, found
+        pytest.skip(f"LEFT OUT: the compiled core. {found}")
+    return found
+
+
+def decisions(folder: Path | None, out: Path) -> tuple[str, list[str]]:
+    """How the core ran, and every decision of a few worlds."""
+    command = [sys.executable, "-W", "error", "-m", "tests.decisions", str(out)]
+    done = subprocess.run(command, env=environment(folder), cwd=ROOT / "tests", capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout.strip(), out.read_text(encoding="utf-8").splitlines()
+
+
+def test_it_decides_the_same(compiled: Path, tmp_path: Path) -> None:
+    """Journals of one are replayed by the other, and the simulator may run on either."""
+    plain_form, plain = decisions(None, tmp_path / "plain")
+    compiled_form, other = decisions(compiled, tmp_path / "compiled")
+    assert (plain_form, compiled_form) == ("plain", "compiled")
+    assert sum(len(line) > 60 for line in plain) > 1_000, "hardly anything was decided"
+    for number, (one, another) in enumerate(zip(plain, other, strict=True)):
+        assert one == another, f"decision {number}"
+
+
+def test_it_says_that_it_is_compiled(compiled: Path) -> None:
+    """So that whoever compares two services knows what runs."""
+    command = [sys.executable, "-m", "gpufair.cli", "--version"]
+    done = subprocess.run(command, env=environment(compiled), cwd=ROOT / "tests", capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("(compiled core)")
+
+
+def test_nothing_is_done_where_nothing_changed(compiled: Path) -> None:
+    """`make compiled` costs nothing the second time, and leaves no binary beside the sources."""
+    core = next(compiled.glob("*.so"))
+    before = core.stat().st_mtime_ns
+    subprocess.run([sys.executable, str(ROOT / "scheduler" / "compile_core.py"), str(compiled)], check=True)
+    assert core.stat().st_mtime_ns == before
+    assert not list((ROOT / "scheduler").rglob("*.so"))
