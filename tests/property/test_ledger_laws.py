@@ -72,10 +72,14 @@ def test_p08_an_account_forgets_usage_after_exactly_one_window(
         now += span
         account.change(Instant(now), max(gpus, -account.gpus), Millis(window))
         assert account.occupancy(Instant(now), Millis(window)) == sum(history[-window:])
+        line = account.line(Instant(now), Millis(window))  # what a pass reads
+        assert line.offset + line.slope * now == sum(history[-window:])
     for span in later:
         history += [account.gpus] * span
         now += span
         assert account.occupancy(Instant(now), Millis(window)) == sum(history[-window:])
+        line = account.line(Instant(now), Millis(window))  # what a pass reads
+        assert line.offset + line.slope * now == sum(history[-window:])
         assert account.charged(Instant(now)) == sum(history)
 
 

@@ -69,6 +69,8 @@ def test_p08_demand_that_is_taken_out_was_never_owed(
         demand[begun:now] = [one - gpus for one in demand[begun:now]]
     expected = sum(min(one * MICRO, most) for one, most in zip(demand[-window:], ceilings[-window:], strict=True))
     assert owed.within(Instant(now), Millis(window)) == expected
+    line = owed.line(Instant(now), Millis(window))  # what a pass reads
+    assert line.offset + line.slope * now == expected
 
 
 @given(scripts(FICKLE, least=10, policies=(FULL,)))

@@ -10,7 +10,7 @@ from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.horizon import FOREVER, bounds_of
 from gpufair.core.model import HOLDING, Phase, PreemptReason, Shape
-from gpufair.core.placement import place
+from gpufair.core.placement import holds, place
 from gpufair.core.possible import could_hold_now
 from gpufair.core.queue import queue
 from gpufair.core.rooms import Rooms
@@ -219,20 +219,32 @@ def _indexes(facts: Facts) -> Iterator[str]:
     if facts.closed != {name for name, node in facts.nodes.items() if not node.open}:
         yield f"nodes on which nothing may start are listed as {sorted(facts.closed)}"
     for pool in facts.pools():
-        staying = [one for one in facts.holding.values() if one.phase in STAYING and one.held and one.held.pool == pool]
-        afresh = Running()
-        for record in staying:
-            afresh.enter(record, facts.now)
-        listed = facts.running.get(pool) or Running()
-        same = afresh.unallocated == listed.unallocated and afresh.exposed == listed.exposed
-        same = same and afresh.gpus == listed.gpus and afresh.restorable == listed.restorable
-        promised = [{leaf: k for leaf, k in one.promised_to_each(facts.now).items() if k} for one in (afresh, listed)]
-        if not same or promised[0] != promised[1] or afresh.next_end() != listed.next_end():
-            yield f"pool {pool}: those who run are listed wrongly"
-        rooms = facts.rooms.get(pool) or Rooms()
-        nodes = facts.by_pool.get(pool, [])
-        ends = {Instant(bound.at + late) for node in nodes for bound in node.bounds for late in (0, 1)}
-        for gpus in sorted({node.free for node in nodes if node.free > 0}):
-            for until in (FOREVER, *sorted(ends)):
-                if rooms.place(Shape(gpus), until=until) != place(nodes, Shape(gpus), until=until):
-                    yield f"pool {pool}: its nodes with {gpus} free GPUs are listed wrongly"
+        yield from _pool_indexes(facts, pool)
+
+
+def _pool_indexes(facts: Facts, pool: PoolName) -> Iterator[str]:
+    staying = [one for one in facts.holding.values() if one.phase in STAYING and one.held and one.held.pool == pool]
+    afresh = Running()
+    for record in staying:
+        afresh.enter(record, facts.now)
+    listed = facts.running.get(pool) or Running()
+    same = afresh.unallocated == listed.unallocated and afresh.exposed == listed.exposed
+    same = same and afresh.gpus == listed.gpus and afresh.restorable == listed.restorable
+    promised = [{leaf: k for leaf, k in one.promised_to_each(facts.now).items() if k} for one in (afresh, listed)]
+    if not same or promised[0] != promised[1] or afresh.next_end() != listed.next_end():
+        yield f"pool {pool}: those who run are listed wrongly"
+    sums = [one.commitments(facts.ranking, facts.now) for one in (afresh, listed)]
+    if any(sums[0][path] != sums[1][path] for path in facts.ranking.paths):
+        yield f"pool {pool}: what was promised is summed up wrongly"
+    rooms = facts.rooms.get(pool) or Rooms()
+    nodes = facts.by_pool.get(pool, [])
+    ends = {Instant(bound.at + late) for node in nodes for bound in node.bounds for late in (0, 1)}
+    for gpus in sorted({node.free for node in nodes if node.free > 0}):
+        for until in (FOREVER, *sorted(ends)):
+            if rooms.place(Shape(gpus), until=until) != place(nodes, Shape(gpus), until=until):
+                yield f"pool {pool}: its nodes with {gpus} free GPUs are listed wrongly"
+    freed = listed.freed()
+    for gpus in sorted({node.node.gpus for node in nodes if node.node.gpus}):
+        for until in (FOREVER, *sorted(ends)):
+            if rooms.fits(Shape(gpus), freed, until) != holds(nodes, Shape(gpus), freed, until):
+                yield f"pool {pool}: whether {gpus} GPUs could be freed on a node is counted wrongly"

@@ -91,6 +91,13 @@ def plan(
     """
     shape = record.spec.shape
     nodes = [node for node in facts.by_pool.get(pool, ()) if admits(node, shape)]
+    if shape.nodes == 1:
+        # Most nodes would not have enough GPUs whoever left. (A gang's plan may begin with one who is on such a node.)
+        freed: dict[NodeName, int] = {}
+        for one in found:
+            for name, gpus in one.gpus.items():
+                freed[name] = freed.get(name, 0) + gpus
+        nodes = [node for node in nodes if node.free + freed.get(node.node.name, 0) >= shape.gpus_per_node]
     if any(node.bounds for node in nodes):
         return cheapest(nodes, shape, found, facts.policy.blocks, with_horizons(nodes, until))
     if shape.counted:

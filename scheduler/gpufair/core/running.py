@@ -45,6 +45,7 @@ class Running:
         "_leaves",
         "_lines",
         "_protected",
+        "_unsummed",
         "_weights",
         "changes",
         "exposed",
@@ -63,6 +64,7 @@ class Running:
         self.restorable: dict[WorkloadId, Record] = {}  # allocated work on one node that could go on elsewhere
         self._leaves: dict[AllocationPath, Promised] = {}
         self._lines: Lines | None = None  # the sums of these over the tree, kept from one pass to the next
+        self._unsummed: dict[AllocationPath, None] = {}  # leaves that have changed since
         self._protected: dict[WorkloadId, int] = {}
         self._weights: dict[WorkloadId, int] = {}  # of the protected: as what their GPUs were promised
         self._ends: list[tuple[int, WorkloadId]] = []
@@ -138,8 +140,11 @@ class Running:
         """K of every tree node now, reservations aside: it stays so whoever starts or leaves later."""
         if self._lines is None or self._lines.tree is not tree:
             self._lines = Lines(tree)
-        for leaf, promised in self._leaves.items():
+            self._unsummed = dict.fromkeys(self._leaves)
+        for leaf in self._unsummed:
+            promised = self._leaves[leaf]
             self._lines.put(leaf, promised.gpu_ends, -promised.gpus)
+        self._unsummed.clear()
         return self._lines.frozen(now)
 
     def freed(self) -> Freed:
@@ -176,6 +181,7 @@ class Running:
 
     def _promise(self, record: Record, gpus: int, end: int) -> None:
         self._leaves.setdefault(record.spec.allocation, Promised()).add(gpus, end)
+        self._unsummed[record.spec.allocation] = None
         users = self.promised.setdefault(record.spec.allocation, {})
         promised = users.setdefault(record.spec.user, Promised())
         promised.add(gpus, end)
