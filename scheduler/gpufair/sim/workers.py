@@ -130,10 +130,10 @@ def workers(value: object, count: int, progress: Callable[[str, float], None] | 
         except BrokenProcessPool as err:
             raise WorkerLost from err
         except BaseException:
-            # Nobody waits for their results any more.
-            pool.shutdown(wait=False, cancel_futures=True)
+            # Nobody waits for their results any more; but for the pool, which would complain at the exit of this process.
             for process in set(multiprocessing.active_children()) - others:
                 process.terminate()
+            pool.shutdown(cancel_futures=True)
             raise
         finally:
             reports.put(None)
@@ -141,12 +141,31 @@ def workers(value: object, count: int, progress: Callable[[str, float], None] | 
 
 
 def _spread(pool: ProcessPoolExecutor, function: Callable[..., Any], *tasks: Iterable[Any]) -> Iterator[Any]:
-    """Results in the order of the tasks. An interrupt comes before or after processes are started, not meanwhile."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    """Results in the order of the tasks."""
+    with _uninterrupted():
         return pool.map(function, *tasks)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """An interrupt comes before or after processes are started, not meanwhile: half of one would complain.
+
+    They inherit the mask, and so hear of no interrupt before ``start_worker`` lets them. Here other threads would, and
+    Python tells the main one: so it is noted, and told at the end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    noted: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _frame: noted.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if noted:
+            signal.raise_signal(signal.SIGINT)
 
 
 def run_in_workers(
