@@ -56,20 +56,37 @@ def drawn(seed: int, count: int = 60) -> list[Job]:
     return sorted(jobs, key=lambda job: (job.submit, job.id))
 
 
-class Recorded(Engine):
-    """Keeps what a service would have journalled."""
+class Noting:
+    """A state, and what a service would have journalled of it."""
 
-    def __init__(self, scenario: Scenario, state: State) -> None:
-        super().__init__(scenario, "fair-share", state, state.policy)
+    def __init__(self, state: State) -> None:
+        self.state = state
         self.entries: list[Entry] = []
-        self.state, self._handle = state, state.handle
-        state.handle = self._noted  # type: ignore[method-assign]
 
-    def _noted(self, event: Event) -> list[Action]:
-        actions = self._handle(event)
+    def handle(self, event: Event) -> list[Action]:
+        actions = self.state.handle(event)
         text = codec.dump_event(event), codec.dump_actions(actions)
         self.entries.append(Entry(event.at, *text, "", len(self.entries) + 1, ""))
         return actions
+
+    def next_wakeup(self) -> Instant | None:
+        return self.state.next_wakeup()
+
+    def forget(self, before: Instant) -> None:
+        self.state.forget(before)
+
+    @property
+    def protected_preemptions(self) -> int:
+        return self.state.protected_preemptions
+
+
+class Recorded(Engine):
+    """A play whose events and decisions are kept."""
+
+    def __init__(self, scenario: Scenario, state: State) -> None:
+        self.noting = Noting(state)
+        super().__init__(scenario, "fair-share", self.noting, state.policy)
+        self.state, self.entries = state, self.noting.entries
 
     @property
     def timeline(self) -> list[dict[str, Any]]:
