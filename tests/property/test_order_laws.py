@@ -57,7 +57,7 @@ def test_p09_the_order_in_which_things_were_declared_does_not_matter(script: Scr
     tree, nodes = list(script.allocations()), list(script.nodes())
     random.shuffle(tree)
     random.shuffle(nodes)
-    other = World(delays=script.delays).set_up(tree, nodes)
+    other = World(policy=script.policy, delays=script.delays).set_up(tree, nodes)
     for index, command in enumerate(script.commands):
         step(world, script, command, index)
         step(other, script, command, index)
