@@ -89,7 +89,7 @@ class Consolidation:
             if not found:
                 looked.add(pool)
                 continue
-            record = self._first(choice, pool, shapes)
+            record = self._first(choice, pool, {shape for shape in shapes if not self._all_will_fit(shape, pool)})
             if record is not None:
                 looked.add(pool)
                 self._move_for(record, self._pool(pool), found)
@@ -144,6 +144,12 @@ class Consolidation:
             if right_for(self._facts, here, record) is not None:
                 return False
         return True
+
+    def _all_will_fit(self, shape: Shape, pool: PoolName) -> bool:
+        """Whether nobody is blocked here who asks for a shape: whoever stays the longest would fit, so all others would.
+        Then none of its classes need be looked at."""
+        spans, here = self._facts.waiting.allocated.spans.get((pool, shape)), self._pool(pool)
+        return spans is not None and self._will_fit(shape, here, here.until(max(spans)))
 
     def _will_fit(self, shape: Shape, here: Chances, until: Instant) -> bool:
         """Whether there is room for a shape, or will be once all have left who are leaving. All that is coming counts,

@@ -249,9 +249,11 @@ class Touchdown:
             if not facts.tree[leaf].entitlement:
                 walk.done(leaf)
                 continue
-            kept = record.reservation is not None or record.landing is not None
-            if kept or here.is_coming(shape, here.until(record.min_runtime)):
+            if record.reservation is not None or record.landing is not None:
                 head.skip(record.spec.user)
+                continue
+            if here.is_coming(shape, here.until(record.min_runtime)):
+                walk.drop(leaf)  # nor does anybody else of its class need one: nothing changes before the leaf is done
                 continue
             if record.gpus > self._left(here.pool):
                 # Who comes first and needs much would never have his turn if smaller ones went on before him.
