@@ -14,7 +14,7 @@ from gpufair.core.decide import Pass
 from gpufair.core.snapshot import snapshot
 from gpufair.core.units import CauseId, Instant
 from tests.strategies import Script, crowds, scripts, step
-from tests.world import CAUSE, DEFAULT, SMALL, World
+from tests.world import CAUSE, DEFAULT, World
 
 
 @dataclass
@@ -52,8 +52,8 @@ def played(world: World, script: Script) -> World:
 @given(st.one_of(crowds(), scripts()), st.integers(0, 10**6), st.sampled_from((0, 1_000)))
 def test_p23_asking_for_the_time_changes_no_decision(script: Script, seed: int, every: int) -> None:
     """Each second, or at any other moment: the simulator may leap from event to event."""
-    leaping = played(World(delays=script.delays, validate=False), script)
-    stepping = played(Impatient(SMALL, script.delays, False, moments=random.Random(seed), every=every), script)
+    leaping = played(World(script.policy, script.delays, False), script)
+    stepping = played(Impatient(script.policy, script.delays, False, moments=random.Random(seed), every=every), script)
     assert decided(stepping) == decided(leaping)
     assert snapshot(stepping.state) == snapshot(leaping.state)
 
