@@ -1,15 +1,19 @@
 """What it costs to play a scenario under fair share: a month on 1,024 GPUs, a public peers' cut, and how it grows.
 
-CPU time of one process; the worlds ask for more than there is, so that queues are long and preemption never rests.
+CPU time of one process, with the compiled core where there is a C compiler. The month asks for more than there is, so
+that queues are long and preemption never rests.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from math import log
+from pathlib import Path
 from random import Random
 
 from gpufair.core.units import DAY, Millis
@@ -17,6 +21,7 @@ from gpufair.sim import Cluster, Scenario, Setting, simulate, worlds
 from gpufair.sim.shape import shape
 from gpufair.sim.traces import Trace
 from gpufair.sim.traces.row import Row
+from tests.bench.compiled import environment, package
 from tests.bench.core_world import cpu_scale
 from tests.bench.result import Result
 
@@ -35,23 +40,42 @@ def month(demand: float = 2.1, nodes: int = 128, days: float = 30.0) -> Scenario
 
 def sim_month() -> Result:
     """30 days, 1,024 GPUs, 50,000 jobs, with landings and preemption: seconds of CPU time."""
-    scenario, before = month(), cpu_scale()
-    story = simulate(scenario).story
-    scale, jobs = (before + cpu_scale()) / 2, len(story.lives)
+    before = cpu_scale()
+    played, core = _in_a_process("month")
+    scale = (before + cpu_scale()) / 2
     return Result(
-        story.cpu_s * MONTH_JOBS / jobs,
+        played["cpu_s"] * MONTH_JOBS / played["jobs"],
         "s CPU for 50,000 jobs of 30 days on 1,024 GPUs",
         MONTH_S * scale,
-        notes={
-            "limit_unscaled": MONTH_S,
-            "cpu_scale": scale,
-            "jobs": jobs,
-            "events": story.events,
-            "events_per_s": story.events / story.cpu_s,
-            "preemptions": sum(one.beneficiary is not None for life in story.lives.values() for one in life.stints),
-            "landings": len(story.landings),
-        },
+        notes={"limit_unscaled": MONTH_S, "cpu_scale": scale, "core": core, **played},
     )
+
+
+def _in_a_process(world: str, policy: str = "fair-share") -> tuple[dict[str, float], str]:
+    """What a play of a world of this module costs, with the compiled core where that can be built, and which it was."""
+    folder = package()
+    compiled = folder if isinstance(folder, Path) else None
+    code = f"from tests.bench.simulation import played; played({world!r}, {policy!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment(compiled)
+    )
+    return json.loads(done.stdout), "compiled" if compiled is not None else f"plain: {folder}"
+
+
+def played(world: str, policy: str) -> None:
+    """Play a world, and print what that cost."""
+    worlds_of: dict[str, Callable[[], Scenario]] = {"month": month, "cut": cut, "waiting": waiting}
+    story = simulate(worlds_of[world](), policy).story
+    figures = {
+        "cpu_s": story.cpu_s,
+        "jobs": len(story.lives),
+        "events": story.events,
+        "events_per_s": story.events / story.cpu_s,
+        "preemptions": sum(one.beneficiary is not None for life in story.lives.values() for one in life.stints),
+        "landings": len(story.landings),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    print(json.dumps(figures))
 
 
 def cut(seed: int = 0) -> Scenario:
@@ -79,31 +103,26 @@ def cut(seed: int = 0) -> Scenario:
 
 def sim_cut() -> Result:
     """14 days, 384 GPUs, 23,203 jobs: jobs per second of CPU time, under fair share; the others beside it."""
-    scenario, before = cut(), cpu_scale()
+    before = cpu_scale()
     notes: dict[str, float | str] = {}
     rates = {}
     for policy in ("fair-share", "fifo", "fifo-backfill"):
-        story = simulate(scenario, policy).story
-        rates[policy] = len(story.lives) / story.cpu_s
-        notes[f"{policy}_jobs_per_s"] = rates[policy]
+        figures, notes["core"] = _in_a_process("cut", policy)
+        rates[policy] = notes[f"{policy}_jobs_per_s"] = figures["jobs"] / figures["cpu_s"]
     scale = (before + cpu_scale()) / 2
-    notes |= {"limit_unscaled": CUT_PER_S, "cpu_scale": scale, "demand": "; ".join(scenario.notes)}
+    notes |= {"limit_unscaled": CUT_PER_S, "cpu_scale": scale, "demand": cut().notes[-1]}
     return Result(rates["fair-share"], "jobs per s CPU, fair share", CUT_PER_S / scale, at_least=True, notes=notes)
 
 
+def waiting() -> Scenario:
+    """As many jobs as in the month at once: a tenth of the time at ten times the demand."""
+    return month(demand=21.0, days=3.0)
+
+
 def sim_memory() -> Result:
-    """The most memory that the month takes, in a process of its own. (A tenth of its days: memory is jobs, not days.)"""
-    code = "from tests.bench.simulation import peak; peak()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    mib, jobs = done.stdout.split()
-    return Result(float(mib), "MiB at most", MOST_MIB, notes={"jobs": float(jobs)})
-
-
-def peak() -> None:
-    """As many jobs as in the month, though most never start: a tenth of the time at ten times the demand."""
-    scenario = month(demand=21.0, days=3.0)
-    story = simulate(scenario, "fifo-backfill").story
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(story.lives))
+    """The most memory that as many jobs take as are in the month, in a process of its own."""
+    figures, _ = _in_a_process("waiting", "fifo-backfill")
+    return Result(figures["peak_mib"], "MiB at most", MOST_MIB, notes={"jobs": figures["jobs"]})
 
 
 def sim_curve() -> Result:
