@@ -47,6 +47,7 @@ class Approach:
         self._facts, self._shares, self._record, self._pool = facts, shares, record, pool
         self._latest = after(facts.now, facts.policy.max_min_runtime)
         self._outranked: dict[AllocationPath, bool] = {}
+        self._ready: dict[WorkloadId, Ready] = {}  # nothing changes while it looks
 
     def landing(self, cause: CauseId) -> GrantLanding | None:
         """The landing it can have; None if its shape cannot be had on the nodes that are open and not promised."""
@@ -66,6 +67,12 @@ class Approach:
 
     def ready(self, holder: Record) -> Ready:
         """When somebody who runs would have to leave for it."""
+        known = self._ready.get(holder.id)
+        if known is None:
+            known = self._ready[holder.id] = self._judge(holder)
+        return known
+
+    def _judge(self, holder: Record) -> Ready:
         facts, held = self._facts, holder.held
         assert held is not None
         if not holder.spec.allocated:
