@@ -265,8 +265,10 @@ class Touchdown:
                     self._deeds.do(landing)
                     if landing.at <= facts.now:
                         self._deeds.granted(record, here)
-                        if record.landing is not None:
-                            self._land(record, record.landing)
+                        # The deed has written it down: what was read of the record before is no longer so.
+                        here_now = facts.records[workload].landing
+                        if here_now is not None:
+                            self._land(record, here_now)
                         landed = True
                     walk.done(leaf)
                     continue

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing.queues import SimpleQueue
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -32,6 +32,7 @@ from gpufair.sim.scenario import Scenario
 from gpufair.sim.story import Story
 
 _SCENARIO: Final = "scenario"  # as what it is sent back
+_LONGEST: Final = 200  # characters of what a report is about; the whole has to stay below PIPE_BUF
 
 
 Spread = Callable[..., Iterator[Any]]
@@ -84,7 +85,7 @@ def pack(value: object) -> bytes:
 _given: dict[str, Any] = {}  # in a worker: what it was started with
 
 
-def start_worker(file: str, reports: SimpleQueue[Any]) -> None:
+def start_worker(file: str, reports: Connection) -> None:
     """The first thing that a worker does."""
     # Ctrl-C reaches all processes of a terminal; who started this one tells its user.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -98,8 +99,12 @@ def given() -> Any:
 
 
 def report(what: str, part: float) -> None:
-    """In a worker: how much of something is done."""
-    _given["reports"].put((what, part))
+    """In a worker: how much of something is done.
+
+    A short message into a pipe is written whole or not at all. So it needs no lock, which a process that is ended here
+    would take with it.
+    """
+    _given["reports"].send((what[:_LONGEST], part))
 
 
 @contextmanager
@@ -110,10 +115,10 @@ def workers(value: object, count: int, progress: Callable[[str, float], None] | 
         WorkerLost: One was killed.
     """
     context = multiprocessing.get_context("spawn")
-    reports: SimpleQueue[Any] = context.SimpleQueue()
+    heard, reports = context.Pipe(duplex=False)
 
     def listen() -> None:
-        while (said := reports.get()) is not None:
+        while (said := heard.recv()) is not None:
             if progress is not None:
                 progress(*said)
 
@@ -136,8 +141,10 @@ def workers(value: object, count: int, progress: Callable[[str, float], None] | 
             pool.shutdown(cancel_futures=True)
             raise
         finally:
-            reports.put(None)
+            reports.send(None)
             listener.join()
+            heard.close()
+            reports.close()
 
 
 def _spread(pool: ProcessPoolExecutor, function: Callable[..., Any], *tasks: Iterable[Any]) -> Iterator[Any]:
