@@ -109,7 +109,12 @@ class WindowLines:
         return self._lines.tree is tree and self.window == window
 
     def at(self, figures: Mapping[AllocationPath, Sliding], now: Instant) -> Values:
-        """The sums of all of them at ``now``. What changes at this very instant does not change them."""
+        """The sums of all of them at ``now``, worked out when somebody asks: a leaf's by itself, and all of them with the
+        first of an inner node. What changes at this very instant does not change them."""
+        return _Asked(self, figures, now)
+
+    def refreshed(self, figures: Mapping[AllocationPath, Sliding], now: Instant) -> Values:
+        """The same, of all nodes at once."""
         seen = self._seen
         for path, figure in figures.items():
             known = seen.get(path)
@@ -118,3 +123,33 @@ class WindowLines:
                 seen[path] = figure, figure.changes, line
                 self._lines.put(path, line.offset, line.slope)
         return self._lines.at(now)
+
+    @property
+    def tree(self) -> Tree:
+        """Over which they are summed up."""
+        return self._lines.tree
+
+
+class _Asked(Values):
+    """What ``WindowLines.at`` gives."""
+
+    def __init__(self, lines: WindowLines, figures: Mapping[AllocationPath, Sliding], now: Instant) -> None:
+        super().__init__({}, {}, now)
+        self._lines, self._figures, self._at = lines, figures, now
+        self._alone = figures.keys() <= lines.tree.paths  # nothing that was dropped counts where it hung
+        self._all: Values | None = None
+
+    def __missing__(self, path: AllocationPath) -> int:
+        if self._all is None and self._alone and self._lines.tree.is_leaf(path):
+            figure = self._figures.get(path)
+            if figure is None:
+                value = 0
+            else:
+                line = figure.line(self._at, self._lines.window)
+                value = line.offset + line.slope * self._at
+        else:
+            if self._all is None:
+                self._all = self._lines.refreshed(self._figures, self._at)
+            value = self._all[path]
+        self[path] = value
+        return value
