@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo lab test lint floors types unit prop-long integration front wheel e2e bench compiled wheel-compiled clean
+.PHONY: help install demo lab test lint floors types unit prop-long evidence integration front wheel e2e bench compiled wheel-compiled clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -60,6 +60,9 @@ unit: install  ## Unit and property tests
 
 prop-long: install  ## A million events in random worlds (EVENTS=, SEED=, JOBS=; WORLD=n runs one again)
 	$(BIN)/python -m tests.long
+
+evidence: install  ## Play the worlds that the policy's defaults are judged by: hours (ARGS='steady-256 --seeds 1')
+	$(BIN)/python -m tests.evidence $(ARGS)
 
 integration: install  ## Real servers, real kernels
 	$(PYTEST) tests/integration
