@@ -152,22 +152,22 @@ def test_simulate_as_a_process(place: Place) -> None:
     assert json.loads(place.gpufair(*args, "--strict", "--policy", "none", code=1).stderr)["error"] == "UnknownPolicy"
 
 
+# The CLI as a terminal starts it: a process inherits whether its parent ignores Ctrl-C, and those of a job in the background
+# (as a run of the tests may be) do.
+IN_A_TERMINAL = [
+    sys.executable,
+    "-c",
+    "import runpy, signal, sys\n"
+    "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})\n"
+    "runpy.run_module('gpufair.cli', run_name='__main__', alter_sys=True)",
+]
+
+
 def test_an_interrupted_comparison_ends_at_once(place: Place) -> None:
     """Its workers too, and nobody sees a traceback."""
     log = place.folder / "compare.log"
-    command = [
-        sys.executable,
-        "-m",
-        "gpufair.cli",
-        "compare",
-        "world:steady",
-        "--cluster",
-        "16x8",
-        "--days",
-        "60",
-        "--jobs",
-        "2",
-    ]
+    command = [*IN_A_TERMINAL, "compare", "world:steady", "--cluster", "16x8", "--days", "60", "--jobs", "2"]
     with log.open("wb") as out, subprocess.Popen(
         command, env=place.environ(), stdout=out, stderr=out, start_new_session=True
     ) as process:  # fmt: skip
@@ -188,18 +188,7 @@ def test_shadow_mode_follows_a_growing_file(place: Place) -> None:
     """Reports are rewritten as jobs come; what is unreadable for a while is read later; Ctrl-C ends it."""
     source, report = place.folder / "sacct.txt", place.folder / "r.html"
     source.write_text(HEADER + job(0) + job(1))
-    command = [
-        sys.executable,
-        "-m",
-        "gpufair.cli",
-        "shadow",
-        "--sacct",
-        str(source),
-        "--cluster",
-        "1x8",
-        "--report",
-        str(report),
-    ]
+    command = [*IN_A_TERMINAL, "shadow", "--sacct", str(source), "--cluster", "1x8", "--report", str(report)]
     log = place.folder / "shadow.log"
     with log.open("wb") as out, subprocess.Popen(
         [*command, "--every", "1s", "-p", "fair-share"], env=place.environ(), stdout=out, stderr=out
