@@ -239,8 +239,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P14 at the time of a landing everybody who is ready leaves, whatever the ranks",
         "touchdown.py",
-        "ready = sorted(self._ready(nodes, landing), key=cost_of)",
-        "ready = []",
+        "for victim in found.victims:\n            why",
+        "for victim in found.victims[1:]:\n            why",
         "p14 or p25 or scenario",
     ),
     Mutation(
