@@ -24,7 +24,6 @@ from gpufair.sim import Cluster, Scenario, Setting, read_trace, shape, simulate,
 from gpufair.sim.assumptions import Assumptions, usual
 
 WINDOW: Final = Millis(7 * DAY)
-LARGE: Final = 8  # GPUs that an allocation is entitled to, from which on it is held to its bar
 
 
 @dataclass(frozen=True)

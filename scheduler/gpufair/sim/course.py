@@ -78,8 +78,8 @@ class Course:
         self.target += self.burst.work
 
     def begin(self, now: Instant) -> None:
-        """It is up; if its user does not think, it works."""
-        self.since = None if self.thinks else now
+        """It works from now on."""
+        self.since = now
 
     def durable(self, now: Instant) -> int:
         """Work that would be there after a restore if it were lost now."""

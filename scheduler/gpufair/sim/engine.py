@@ -77,7 +77,8 @@ class Engine(Site):
         self._play(sample_every, step, progress)
         for course in self.courses.values():
             course.pause(self.scenario.until)
-        story, self.story.ended_at = self.story, self.scenario.until
+        story = self.story
+        story.ended_at = self.scenario.until
         story.protected_preemptions = self.decider.protected_preemptions
         story.wall_s, story.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
         return story
@@ -185,7 +186,6 @@ class Engine(Site):
         for pool in facts.pools():
             shares = shares_of(facts, pool, tree=facts.tree)
             standings = [shares.standing(node.path) for node in facts.tree.nodes()]
-            paths = [node.path for node in facts.tree.nodes()]
-            metric = tuple((path, one.metric) for path, one in zip(paths, standings, strict=True))
-            occupancy = tuple((path, one.occupancy / 1000) for path, one in zip(paths, standings, strict=True))
+            metric = tuple((one.path, one.metric) for one in standings)
+            occupancy = tuple((one.path, one.occupancy / 1000) for one in standings)
             self.story.samples.append(Sample(at, pool, metric, occupancy))

@@ -134,9 +134,7 @@ class Site:
         if course.home:
             self._exit(course)  # its user went home in the meantime
             return
-        if course.thinks:
-            course.begin(self.now)
-        else:
+        if not course.thinks:
             self._work(course)
 
     def _work(self, course: Course) -> None:

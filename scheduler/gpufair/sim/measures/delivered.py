@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
+from gpufair.core.delivery import LEAST_GPUS
 from gpufair.core.owed import MICRO
 from gpufair.core.tree import ancestors
 from gpufair.core.units import AllocationPath, GpuMillis, Instant, PoolName
@@ -16,7 +16,6 @@ from gpufair.sim.measures.period import Hourly, Period
 from gpufair.sim.measures.stints import held, never_started, queued, spent
 from gpufair.sim.story import Life, Stint
 
-LEAST_GPUS: Final = 8  # the worst allocation is looked for among those entitled to so many: one job decides of less
 Changes = dict[int, int]  # by how many units the demand changes at an instant
 
 
