@@ -17,9 +17,14 @@ from typing import Any
 class Job:
     """A piece of work that either runs once or is withdrawn, never both."""
 
-    def __init__(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """``work`` must not raise. ``done`` is called with its outcome in the main thread."""
+    def __init__(self, work: Callable[[], Any], done: Callable[[Any], None], *, inside: bool = False) -> None:
+        """``work`` must not raise. ``done`` is called with its outcome in the main thread.
+
+        Args:
+            inside: It may also run inside a cell, at a point that the cell's author calls safe.
+        """
         self._work, self._done = work, done
+        self.inside = inside
         self._lock = threading.Lock()
         self._taken = False
 
@@ -40,6 +45,7 @@ class Boundary:
     def __init__(self) -> None:
         self._gate = threading.Lock()  # held while a job runs, so that no subshell begins a cell meanwhile
         self._running = 0
+        self._in_main = 0  # of those, in the main thread: 0 or 1
         self._jobs: deque[Job] = deque()
 
     @property
@@ -47,16 +53,24 @@ class Boundary:
         """Whether a cell is running. Any thread may ask."""
         return self._running > 0
 
+    @property
+    def waiting(self) -> bool:
+        """Whether jobs are queued. Any thread may ask."""
+        return bool(self._jobs)
+
     @contextmanager
     def cell(self) -> Iterator[None]:
         """Around the execution of a cell, in the thread that runs it. Waits for the end of a running job."""
+        main = int(threading.current_thread() is threading.main_thread())
         with self._gate:
             self._running += 1
+            self._in_main += main
         try:
             yield
         finally:
             with self._gate:
                 self._running -= 1
+                self._in_main -= main
 
     def submit(self, job: Job) -> None:
         """Queue a job; the caller makes the main thread call ``run_jobs``. Any thread may call."""
@@ -65,11 +79,26 @@ class Boundary:
     def run_jobs(self) -> None:
         """Run what is queued, unless a cell is running. Main thread only."""
         with self._gate:
-            while self._jobs and not self._running:
-                job = self._jobs.popleft()
-                if job.take():
-                    with uninterrupted():
-                        job.run()
+            if not self._running:
+                self._run(list(self._jobs))
+
+    def run_inside(self) -> None:
+        """Run those of the queued jobs that may run at a safe point. By the cell that has reached one.
+
+        Nothing happens in another thread than the main one, or while a subshell is in the middle of a cell.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        with self._gate:
+            if self._running == self._in_main:
+                self._run([job for job in self._jobs if job.inside])
+
+    def _run(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            self._jobs.remove(job)
+            if job.take():
+                with uninterrupted():
+                    job.run()
 
 
 @contextmanager

@@ -4,14 +4,16 @@
 request (control channel)   content -> content of the reply
 ========================== ==============================================================================
 gpufair_checkpoint_request  {directory, id, sequence, key_file, wait_s = 0, hold_s = 0} ->
-                            {status: "ok", id, sequence, size_bytes, duration_s, saved, lost: [[name, reason]]}
+                            {status: "ok", id, sequence, size_bytes, duration_s, saved, prompt, lost: [[name, reason]]}
 gpufair_restore_request     {directory, id, key_file, wait_s = 0} ->
                             {status: "ok", restored, lost: [[name, reason]], warnings: [text]}
 gpufair_notice_request      {text, deadline_s} -> {status: "ok"}
 ========================== ==============================================================================
 
 Each may be answered {status: "error", reason} instead, with reason "busy: …" if a cell did not end in time. The first
-two are answered when their work at a cell boundary is done; other control messages are handled meanwhile.
+two are answered when their work at a cell boundary is done (or, for a checkpoint, at a safe point of the running cell);
+other control messages are handled meanwhile. ``prompt`` is the number of the first cell that is not in the checkpoint as a
+whole.
 """
 
 from __future__ import annotations
@@ -29,14 +31,16 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 
 from gpufair.core.errors import GpufairError
+from gpufair.workload import runtime
+from gpufair.workload.loops import positions
 from jupyter_gpufair.kernel import requests
 from jupyter_gpufair.kernel.boundary import Boundary, Job, uninterrupted
 from jupyter_gpufair.kernel.notice import Notice, NoticeBoard
+from jupyter_gpufair.kernel.work import Work
 
 # With no cell running the main thread takes a job within milliseconds, unless a completion or a GUI loop occupies it.
 _IDLE_WAIT_S = 5.0
 _HOLD_POLL_S = 0.05
-_MAX_LOST = 1_000  # of a reply; the manifest has all
 
 Content = dict[str, Any]
 
@@ -55,7 +59,10 @@ class GpufairKernel(IPythonKernel):
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
         self._boundary = Boundary()
         self._notices = NoticeBoard(self.shell)
+        self._work = Work(self.shell)
         self._held_until = 0.0  # monotonic
+        self._prompt = 0  # number of the main shell's last cell
+        runtime.attach(self)
 
     # ------------------------------------------------------------------ cells
     async def execute_request(self, stream: Any, ident: Any, parent: Any) -> None:
@@ -71,13 +78,37 @@ class GpufairKernel(IPythonKernel):
     async def do_execute(self, *args: Any, **kwargs: Any) -> Content:
         """Run code, and call a preemption by its name."""
         reply: Content = await super().do_execute(*args, **kwargs)  # type: ignore[no-untyped-call]
-        self._notices.relabel(reply)
+        cut = self._notices.relabel(reply)
+        if threading.current_thread() is threading.main_thread():
+            positions.cell_ended(cut=cut)
         return reply
+
+    # ------------------------------------------------------------------ asked by the user's code
+    def safe_point(self) -> bool:
+        """See ``gpufair.safe_point``."""
+        if not self._boundary.waiting:
+            return False
+        taken = self._work.taken
+        self._boundary.run_inside()
+        if self._work.taken == taken:
+            return False
+        while time.monotonic() < self._held_until:  # usually this is where the process ends
+            time.sleep(_HOLD_POLL_S)
+        self._work.resume()
+        return True
+
+    def namespace(self) -> Content:
+        """The variables of the session."""
+        shell: Any = self.shell
+        variables: Content = shell.user_ns
+        return variables
 
     def _publish_execute_input(self, code: str, parent: Content, execution_count: int) -> None:
         """As ipykernel, and say in the metadata which cell it is, so that a recorder can put the outputs under it."""
         if not self.session:
             return
+        if threading.current_thread() is threading.main_thread():
+            self._prompt = execution_count
         cell = {
             "cell_id": (parent.get("metadata") or {}).get("cellId"),
             "code_sha256": hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(),
@@ -110,13 +141,13 @@ class GpufairKernel(IPythonKernel):
             yield
 
     async def _hold(self) -> None:
-        if time.monotonic() >= self._held_until:
-            return
         if threading.current_thread() is not threading.main_thread():
             await self._until_released()
             return
-        with uninterrupted():
-            await self._until_released()
+        if time.monotonic() < self._held_until:
+            with uninterrupted():
+                await self._until_released()
+        self._work.resume()
 
     async def _until_released(self) -> None:
         while time.monotonic() < self._held_until:
@@ -139,14 +170,14 @@ class GpufairKernel(IPythonKernel):
             asked = requests.checkpoint_request(parent["content"])
             return asked.wait_s, lambda: self._checkpoint(asked)
 
-        self._at_boundary("gpufair_checkpoint_reply", stream, ident, parent, prepared)
+        self._at_boundary("gpufair_checkpoint_reply", stream, ident, parent, prepared, inside=True)
 
     async def gpufair_restore_request(self, stream: Any, ident: Any, parent: Content) -> None:
         """Load a checkpoint into the live namespace at the next cell boundary."""
 
         def prepared() -> tuple[float, Callable[[], Content]]:
             asked = requests.restore_request(parent["content"])
-            return asked.wait_s, lambda: self._restore(asked)
+            return asked.wait_s, lambda: self._work.restore(asked)
 
         self._at_boundary("gpufair_restore_reply", stream, ident, parent, prepared)
 
@@ -158,7 +189,9 @@ class GpufairKernel(IPythonKernel):
         except GpufairError as err:
             reply = {"status": "error", "reason": str(err)}
         else:
-            self._notices.post(Notice(asked.text, asked.deadline_s) if asked.text else None)
+            notice = Notice(asked.text, asked.deadline_s) if asked.text else None
+            self._notices.post(notice)
+            self._work.announce(notice)
             if not asked.text:
                 self._held_until = 0.0
         self._answer("gpufair_notice_reply", stream, ident, parent, reply)
@@ -170,8 +203,14 @@ class GpufairKernel(IPythonKernel):
         ident: Any,
         parent: Content,
         prepared: Callable[[], tuple[float, Callable[[], Content]]],
+        *,
+        inside: bool = False,
     ) -> None:
-        """Have the prepared work done between cells, or say why not; answered either way."""
+        """Have the prepared work done between cells, or say why not; answered either way.
+
+        Args:
+            inside: Inside a cell as well, where it reaches a safe point.
+        """
         loop = stream.io_loop  # the control thread's: its socket must be used there only
 
         def answer(reply: Content) -> None:
@@ -186,7 +225,7 @@ class GpufairKernel(IPythonKernel):
         if running and wait_s == 0:
             answer({"status": "error", "reason": "busy: a cell is running"})
             return
-        job = Job(lambda: self._told(work), answer)
+        job = Job(lambda: self._told(work), answer, inside=inside)
         self._boundary.submit(job)
         self.io_loop.add_callback(self._run_jobs)
         wait_s = max(wait_s, 0.0 if running else _IDLE_WAIT_S)
@@ -213,46 +252,8 @@ class GpufairKernel(IPythonKernel):
             return {"status": "error", "reason": f"internal error ({type(err).__name__}: {err}); see the kernel's log"}
 
     def _checkpoint(self, asked: requests.CheckpointRequest) -> Content:
-        from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
-        from jupyter_gpufair.kernel import session  # noqa: PLC0415
-
-        shell: Any = self.shell
-        result = checkpoint.save(
-            shell.user_ns,
-            directory=asked.directory,
-            id=asked.id,
-            sequence=asked.sequence,
-            key=requests.read_key(asked.key_file),
-            meta={"execution_count": shell.execution_count},
-            hidden=session.hidden_names(shell),
-            extras=session.extras(shell),
-        )
+        reply = self._work.checkpoint(asked)
+        reply["prompt"] = self._prompt if self._boundary.busy else self._prompt + 1
         if asked.hold_s:
             self._held_until = time.monotonic() + asked.hold_s
-        return {
-            "status": "ok",
-            "id": result.id,
-            "sequence": result.sequence,
-            "size_bytes": result.size_bytes,
-            "duration_s": result.duration_s,
-            "saved": len(result.saved),
-            "lost": [list(item) for item in result.lost[:_MAX_LOST]],
-        }
-
-    def _restore(self, asked: requests.RestoreRequest) -> Content:
-        from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
-        from jupyter_gpufair.kernel import session  # noqa: PLC0415
-
-        shell: Any = self.shell
-        result = checkpoint.load(
-            shell.user_ns, directory=asked.directory, id=asked.id, key=requests.read_key(asked.key_file)
-        )
-        count = result.meta.get("execution_count")
-        if isinstance(count, int) and count > 0:
-            session.bring_back(shell, result.extras, count)
-        return {
-            "status": "ok",
-            "restored": len(result.restored),
-            "lost": [list(item) for item in result.lost[:_MAX_LOST]],
-            "warnings": list(result.warnings),
-        }
+        return reply

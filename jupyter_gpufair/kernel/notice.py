@@ -42,11 +42,13 @@ class NoticeBoard:
         """Announce, or withdraw with None. Any thread may call."""
         self._notice = notice
 
-    def relabel(self, reply: dict[str, Any]) -> None:
-        """Make an execute_reply say what was shown, if a preemption was."""
+    def relabel(self, reply: dict[str, Any]) -> bool:
+        """Make an execute_reply say what was shown, if a preemption was. Whether one was."""
         shown, self._shown = self._shown, None
-        if shown is not None and reply.get("status") == "error":
-            reply["ename"], reply["evalue"] = Preempted.__name__, shown.text
+        if shown is None or reply.get("status") != "error":
+            return False
+        reply["ename"], reply["evalue"] = Preempted.__name__, shown.text
+        return True
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         notice = self._notice

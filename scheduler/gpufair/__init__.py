@@ -7,10 +7,20 @@ any one part of the package costs only that part.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpufair.workload.loops import resumable
+    from gpufair.workload.preemption import on_preempt, safe_point
+
+__all__ = ["on_preempt", "resumable", "safe_point"]
 
 # Public name -> module that defines it. Only what a notebook's author calls belongs here.
-_PUBLIC: dict[str, str] = {}
+_PUBLIC: dict[str, str] = {
+    "on_preempt": "gpufair.workload.preemption",
+    "resumable": "gpufair.workload.loops",
+    "safe_point": "gpufair.workload.preemption",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -68,6 +68,7 @@ def save(
     meta: Mapping[str, Any],
     hidden: frozenset[str] = frozenset(),
     extras: Sequence[tuple[str, object]] = (),
+    unsavable: Mapping[str, str] | None = None,
     store: Store | None = None,
 ) -> SaveResult:
     """Save the variables of ``namespace`` as checkpoint ``id``.
@@ -84,6 +85,7 @@ def save(
         hidden: Names to leave out without a word (those that the shell defined).
         extras: Objects of the caller's own, (name, object), given back by ``load``. Saved after the variables and with
             their identities, in order, as long as they fit into ``EXTRA_BUDGET_BYTES``.
+        unsavable: Variables that the caller knows not to be savable, with the reasons.
         store: For tests; by default the one that ``directory`` names.
 
     Raises:
@@ -100,7 +102,7 @@ def save(
     except (OSError, ImportError, ValueError) as err:
         raise CheckpointFailed(id, _told(err, directory)) from err
     try:
-        captured, lost = _capture(store, id, namespace, hidden, [*process.generators(), *extras])
+        captured, lost = _capture(store, id, namespace, hidden, [*process.generators(), *extras], unsavable or {})
         records, sizes = _write_buffers(store, id, captured)
         manifest = Manifest(
             id=id,
@@ -177,6 +179,7 @@ def _capture(
     namespace: dict[str, Any],
     hidden: frozenset[str],
     extras: list[tuple[str, object]],
+    unsavable: Mapping[str, str],
 ) -> tuple[_Captured, dict[str, str]]:
     """Pickle what can be pickled.
 
@@ -184,7 +187,7 @@ def _capture(
     pass only goes on to find the other failures, and the next one leaves all of those out.
     """
     variables = _candidates(namespace, hidden)
-    lost: dict[str, str] = {}
+    lost: dict[str, str] = {name: unsavable[name] for name, _ in variables if name in unsavable}
     dropped: set[str] = set()
     while True:
         with store.write(checkpoint, STREAM) as file:

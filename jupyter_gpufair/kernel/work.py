@@ -1,0 +1,126 @@
+"""What is done to a session between cells, in the thread that runs them: save it, load it, and what belongs around that."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from gpufair.workload import hooks, preemption
+from gpufair.workload.loops import positions
+from jupyter_gpufair.kernel import requests
+from jupyter_gpufair.kernel.notice import Notice
+
+MAX_LOST = 1_000  # of a reply; the manifest has all
+_HOOKS_LIMIT_S = 10.0  # where no deadline is known
+_LOOPS, _FUNCTION = "gpufair:loops", "gpufair:on_preempt:"
+
+Content = dict[str, Any]
+
+
+class Work:
+    """Of one kernel. All methods belong to the main thread, except ``announce``."""
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._notice: Notice | None = None
+        self._told: Notice | None = None  # the preemption for which the user's functions have been called
+        self._parked: hooks.Parked | None = None
+        self.taken = 0  # checkpoints so far
+
+    def announce(self, notice: Notice | None) -> None:
+        """A preemption is coming, or (None) isn't any more. Any thread may call."""
+        self._notice = notice
+
+    def checkpoint(self, asked: requests.CheckpointRequest) -> Content:
+        """Save the session."""
+        from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
+        from jupyter_gpufair.kernel import session  # noqa: PLC0415
+
+        shell = self._shell
+        failed = self._call_functions()
+        self.resume()  # a checkpoint before this one may have been held and given up
+        parked = hooks.Parked(shell.user_ns, self._limit_s())
+        try:
+            result = checkpoint.save(
+                shell.user_ns,
+                directory=asked.directory,
+                id=asked.id,
+                sequence=asked.sequence,
+                key=requests.read_key(asked.key_file),
+                meta={"execution_count": shell.execution_count},
+                hidden=session.hidden_names(shell),
+                extras=[*_protocol_state(), *session.extras(shell)],
+                unsavable=parked.failed,
+            )
+        finally:
+            self._parked = parked
+            if not asked.hold_s:
+                self.resume()
+        self.taken += 1
+        lost = [*result.lost, *failed]
+        return {
+            "status": "ok",
+            "id": result.id,
+            "sequence": result.sequence,
+            "size_bytes": result.size_bytes,
+            "duration_s": result.duration_s,
+            "saved": len(result.saved),
+            "lost": [list(item) for item in lost[:MAX_LOST]],
+        }
+
+    def restore(self, asked: requests.RestoreRequest) -> Content:
+        """Load a checkpoint into the live namespace."""
+        from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
+        from jupyter_gpufair.kernel import session  # noqa: PLC0415
+
+        shell = self._shell
+        result = checkpoint.load(
+            shell.user_ns, directory=asked.directory, id=asked.id, key=requests.read_key(asked.key_file)
+        )
+        _set_protocol_state(result.extras)
+        count = result.meta.get("execution_count")
+        if isinstance(count, int) and count > 0:
+            session.bring_back(shell, result.extras, count)
+        failed = hooks.unpark_restored(shell.user_ns, result.restored, self._limit_s())
+        lost = {**dict(result.lost), **failed}
+        return {
+            "status": "ok",
+            "restored": len(result.restored) - len(failed),
+            "lost": [list(item) for item in list(lost.items())[:MAX_LOST]],
+            "warnings": list(result.warnings),
+        }
+
+    def resume(self) -> None:
+        """The session goes on in this process: what was parked for a checkpoint is taken up again."""
+        parked, self._parked = self._parked, None
+        if parked is not None:
+            for name, reason in parked.unpark(self._limit_s()).items():
+                print(f"gpufair: {name} was not taken up again after a checkpoint: {reason}")  # noqa: T201 - to the cell
+
+    def _call_functions(self) -> list[tuple[str, str]]:
+        notice = self._notice
+        if notice is None or notice is self._told or not notice.holds(time.time()):
+            return []
+        self._told = notice
+        return preemption.call_all(self._limit_s())
+
+    def _limit_s(self) -> float:
+        """How long the user's hooks may take: half of what is left of the grace, so that the rest is for saving."""
+        notice = self._notice
+        if notice is None or not notice.deadline_s:
+            return _HOOKS_LIMIT_S
+        return min(max((notice.deadline_s - time.time()) / 2, 0.2), _HOOKS_LIMIT_S)
+
+
+def _protocol_state() -> list[tuple[str, object]]:
+    """What the session knows beside its variables; each function by itself, so that one cannot take all with it."""
+    functions = [(f"{_FUNCTION}{n}", function) for n, function in enumerate(preemption.registered())]
+    return [(_LOOPS, positions.saved()), *functions]
+
+
+def _set_protocol_state(extras: dict[str, Any]) -> None:
+    positions.restore(extras.pop(_LOOPS, None) or {})
+    for name in [name for name in extras if name.startswith(_FUNCTION)]:
+        with suppress(TypeError):
+            preemption.on_preempt(extras.pop(name))

@@ -1,0 +1,28 @@
+"""Where the kernel that runs a notebook makes itself known to the functions that the notebook calls."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Runtime(Protocol):
+    """What a kernel of gpufair does for the code that it runs."""
+
+    def safe_point(self) -> bool:
+        """Take a checkpoint that is due, here and now. Whether one was taken."""
+
+    def namespace(self) -> dict[str, Any]:
+        """The variables of the session."""
+
+
+_current: list[Runtime] = []  # at most one
+
+
+def attach(runtime: Runtime) -> None:
+    """A kernel is up in this process. Replaces an earlier one."""
+    _current[:] = [runtime]
+
+
+def current() -> Runtime | None:
+    """The kernel of this process; None outside a session of gpufair."""
+    return _current[0] if _current else None
