@@ -4,7 +4,7 @@
 request (control channel)   content -> content of the reply
 ========================== ==============================================================================
 gpufair_checkpoint_request  {directory, id, sequence, key_file, wait_s = 0, hold_s = 0} ->
-                            {status: "ok", id, sequence, size_bytes, duration_s, saved, prompt, lost: [[name, reason]]}
+                            {status: "ok", id, sequence, size_bytes, duration_s, saved, prompt, inside, lost: [[name, reason]]}
 gpufair_restore_request     {directory, id, key_file, wait_s = 0} ->
                             {status: "ok", restored, lost: [[name, reason]], warnings: [text]}
 gpufair_notice_request      {text, deadline_s} -> {status: "ok"}
@@ -13,7 +13,7 @@ gpufair_notice_request      {text, deadline_s} -> {status: "ok"}
 Each may be answered {status: "error", reason} instead, with reason "busy: …" if a cell did not end in time. The first
 two are answered when their work at a cell boundary is done (or, for a checkpoint, at a safe point of the running cell);
 other control messages are handled meanwhile. ``prompt`` is the number of the first cell that is not in the checkpoint as a
-whole.
+whole; ``inside`` says that it is the running one, which has reached a safe point.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GpufairKernel(IPythonKernel):
         self._notices = NoticeBoard(self.shell)
         self._work = Work(self.shell)
         self._held_until = 0.0  # monotonic
-        self._prompt = 0  # number of the main shell's last cell
+        self._prompt = self._last_prompt = 0  # number of the last cell, of the main shell's and of all
         runtime.attach(self)
 
     # ------------------------------------------------------------------ cells
@@ -107,6 +107,7 @@ class GpufairKernel(IPythonKernel):
         """As ipykernel, and say in the metadata which cell it is, so that a recorder can put the outputs under it."""
         if not self.session:
             return
+        self._last_prompt = execution_count
         if threading.current_thread() is threading.main_thread():
             self._prompt = execution_count
         cell = {
@@ -253,7 +254,8 @@ class GpufairKernel(IPythonKernel):
 
     def _checkpoint(self, asked: requests.CheckpointRequest) -> Content:
         reply = self._work.checkpoint(asked)
-        reply["prompt"] = self._prompt if self._boundary.busy else self._prompt + 1
+        reply["inside"] = self._boundary.busy
+        reply["prompt"] = self._prompt if reply["inside"] else self._last_prompt + 1
         if asked.hold_s:
             self._held_until = time.monotonic() + asked.hold_s
         return reply

@@ -92,7 +92,8 @@ class Report:
       ``checkpoint_failed``  {"reason"}
       ``restored``           {"id", "lost": [[name, reason]]} answer to ``restore``
       ``restore_failed``     {"reason"}
-      ``released``           {"busy": bool}; all processes gone, GPUs really free
+      ``released``           {"busy": bool, "unsaved"?: [[cell, reason]]}; all processes gone, GPUs really free; what no
+                             checkpoint holds
       ``exited``             {"outcome": "completed"|"failed", "code": int, "reason": str}; likewise
     """
 

@@ -16,7 +16,7 @@ import zmq.asyncio
 from gpufair.node.child import Child
 from gpufair.node.control import Control, KernelGone
 from gpufair.node.processes import Proc, end_all, send
-from gpufair.node.recorder import Recorder
+from gpufair.node.recorder import Cell, Recorder
 
 Answer = TypeVar("Answer")
 
@@ -46,6 +46,11 @@ class LiveKernel:
     def heard(self) -> bool:
         """Whether it has said anything yet."""
         return self._recorder.heard
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The newest cells that have begun, oldest first. Complete only once the kernel has been ended."""
+        return list(self._recorder.cells)
 
     def _busy_from_thread(self, busy: bool) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know

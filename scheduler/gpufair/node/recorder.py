@@ -11,10 +11,11 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -26,8 +27,17 @@ _MARGIN_BYTES = 16 << 20  # beyond the limit: state and errors only, so that cel
 _GATHER_S = 0.005  # messages come in bunches; waking once for all of them leaves the processor to the kernel
 _SYNC_S = 0.5
 _SYNC_IDLE_S = 0.1
+MAX_CELLS = 1_000  # kept in memory, to say which of them no checkpoint holds
+_LINE_CHARS = 80
 _OUTPUTS = frozenset({"stream", "display_data", "update_display_data", "execute_result", "comm_msg", "comm_open"})
 _log = logging.getLogger(__name__)
+
+
+class Cell(NamedTuple):
+    """A cell that has begun. ``line`` is its first one."""
+
+    number: int
+    line: str
 
 
 class RecordFile:
@@ -98,6 +108,7 @@ class Recorder:
         self._file = RecordFile(path)
         self._on_busy = on_busy
         self._running: set[str] = set()
+        self.cells: deque[Cell] = deque(maxlen=MAX_CELLS)  # that have begun, oldest first; read it from any thread
         self._dirty = threading.Event()
         self._idle = threading.Event()
         self._closing = threading.Event()
@@ -164,7 +175,15 @@ class Recorder:
             self._file.append(body)
             if b'"status"' in body[0]:
                 self._status(body)
+            elif b'"execute_input"' in body[0]:
+                self._begun(body)
         self._dirty.set()
+
+    def _begun(self, body: Sequence[bytes]) -> None:
+        with suppress(ValueError, TypeError, KeyError):
+            content = json.loads(body[3])
+            line = next((text.strip() for text in str(content["code"]).splitlines() if text.strip()), "")
+            self.cells.append(Cell(int(content["execution_count"]), line[:_LINE_CHARS]))
 
     def _status(self, body: Sequence[bytes]) -> None:
         try:

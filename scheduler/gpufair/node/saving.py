@@ -60,10 +60,14 @@ class Saver:
         self._key, self._key_file = str(args["checkpoint_key"]), key_file
         self._reports = reports
         self._next = int(args["next_sequence"])
+        self._begun_with = args.get("restore")
         self._running: asyncio.Task[None] | None = None
         self._asked: asyncio.Future[dict[str, Any]] | None = None
         self._duration_s = 0.0
         self._unable: LiveKernel | None = None  # the kernel that was found to know nothing of checkpoints
+        self._held: tuple[LiveKernel, int, bool] | None = (
+            None  # which kernel's cells the last checkpoint holds: see _ask
+        )
         self.last: dict[str, Any] | None = None  # body of the last ``checkpointed`` report
         self.keep_all = False  # the state in the newest checkpoint could not be restored: delete none
 
@@ -143,6 +147,7 @@ class Saver:
         if content.get("status") != "ok":
             raise CheckpointFailed(_reason(content, "the kernel could not save its variables"))
         self._duration_s = float(content["duration_s"])
+        self._held = kernel, int(content.get("prompt", 0)), content.get("inside") is True
         self.last = {
             "id": checkpoint,
             "sequence": sequence,
@@ -214,6 +219,27 @@ class Saver:
                     return False
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
+
+    def unsaved(self, kernel: LiveKernel) -> list[list[str]]:
+        """[cell, reason] of the cells whose effects no checkpoint holds. The kernel must have been ended."""
+        first, inside = 0, False
+        if self._held is not None and self._held[0] is kernel:
+            first, inside = self._held[1:]
+        if self.last is not None:
+            stands = (
+                f"the session goes back to its state of {time.strftime('%H:%M:%S', time.localtime(self.last['at_s']))}"
+            )
+        elif self._begun_with:
+            stands = f"the session goes back to checkpoint {self._begun_with}, with which it began here"
+        else:
+            stands = "nothing was saved of this session yet"
+        missing = [cell for cell in kernel.cells if cell.number >= first and not (inside and cell.number == first)]
+        left_out = len(missing) - LOST_LIMIT // 2
+        found = [
+            [f"cell [{cell.number}]", short(f"what it did is lost: {stands}. It began with: {cell.line}")]
+            for cell in missing[max(left_out, 0) :]
+        ]
+        return found if left_out <= 0 else [[f"{left_out} cells before", f"what they did is lost: {stands}"], *found]
 
     # ---------------------------------------------------------------- restore
 

@@ -270,12 +270,15 @@ class Session:
     async def _end(
         self, *, busy: bool, patience_s: float = TERM_PATIENCE_S, report: tuple[str, dict[str, Any]] | None = None
     ) -> None:
-        kernel = self._kernel
+        kernel, stopped = self._kernel, self._stopping
         self._stopping = True  # from here on nothing may interfere
+        extra: dict[str, Any] = {}
         self._set_phase("stopping")
         processes = await kernel.end(self._start["tag"], patience_s=patience_s)
+        if report is None and not stopped and (unsaved := self._saver.unsaved(kernel)):
+            extra["unsaved"] = unsaved
         held = await asyncio.to_thread(await_release, self._start["devices"], [p.pid for p in processes])
-        kind, body = report or ("released", {"busy": busy})
+        kind, body = report or ("released", {"busy": busy, **extra})
         left = sorted(p.pid for p in processes if alive(p))
         if held or left:
             _log.error("not all is free: processes %s could not be killed; GPUs still held: %s", left, held)

@@ -33,6 +33,7 @@ class Detail:
     connection: dict[str, Any] | None = None
     restore_offered: bool = False  # the kernel serves without a checkpoint that exists
     progress: dict[str, Any] | None = None  # {"step", "fraction"}; not durable
+    unsaved: tuple[tuple[str, str], ...] = ()  # (cell, reason): what the last stay did and no checkpoint holds
     pending: tuple[Pending, ...] = ()
     checkpoints: tuple[dict[str, Any], ...] = ()  # as in the API, oldest first
 
@@ -48,6 +49,7 @@ class Detail:
         known = {f.name for f in fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
         values["pending"] = tuple(Pending(**item) for item in values.get("pending") or ())
+        values["unsaved"] = tuple((str(cell), str(reason)) for cell, reason in values.get("unsaved") or ())
         values["checkpoints"] = tuple(values.get("checkpoints") or ())
         return cls(**values)
 

@@ -136,9 +136,9 @@ class ReportReader:
         gang.up[node] = devices
         if first and all(place in gang.up for place in places):
             pairs = tuple((NodeName(place), device) for place in places for device in gang.up[place])
-            turn.handle(
-                ev.Started(turn.now, turn.cause(), workload.id, workload.incarnation, pairs, _pairs(report, "lost"))
-            )
+            lost = (*_pairs(report, "lost"), *detail.unsaved)
+            turn.handle(ev.Started(turn.now, turn.cause(), workload.id, workload.incarnation, pairs, lost))
+            turn.set_detail(workload.id, replace(turn.detail(workload.id), unsaved=()))
 
     def _progress(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         fraction = report.body.get("fraction", 0.0)
@@ -198,6 +198,9 @@ class ReportReader:
         self._part_gone(turn, node, workload, "start_failed", {"reason": _reason(report)})
 
     def _released(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        # The user hears of it with the next start, together with what the restore could not bring back.
+        if unsaved := _pairs(report, "unsaved"):
+            turn.set_detail(workload.id, replace(turn.detail(workload.id), unsaved=unsaved))
         self._part_gone(turn, node, workload, "released", {"busy": report.body.get("busy") is True})
 
     def _exited(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:

@@ -84,9 +84,9 @@ class Turn:
             case act.Start():
                 # Kernels are counted anew in each incarnation. Whoever compares (incarnation, generation) must not meet
                 # the new incarnation with the last one's count: its first kernel would look like one of the past.
-                self.set_detail(action.workload, Detail(checkpoints=detail.checkpoints))
+                self.set_detail(action.workload, Detail(checkpoints=detail.checkpoints, unsaved=detail.unsaved))
             case act.Stop() | act.Requeue() | act.Park() | act.End():
-                fresh = Detail(generation=detail.generation, checkpoints=detail.checkpoints)
+                fresh = Detail(detail.generation, checkpoints=detail.checkpoints, unsaved=detail.unsaved)
                 self.set_detail(action.workload, fresh)
             case _:
                 pass

@@ -168,7 +168,7 @@ async def test_the_whole_life_of_a_session(tmp_path: Path) -> None:
         await agent.report("released", "w", incarnation=7, busy=False)
         assert (await view(client))["state"] == "checkpointing"
         await agent.report("checkpointed", "w", **saved | {"id": "0002-y", "sequence": 2})
-        await agent.report("released", "w", busy=False)
+        await agent.report("released", "w", busy=False, unsaved=[["cell [7]", "what it did is lost"]])
         now = await view(client)
         assert (now["state"], now["serving"], now["leases"], now["checkpoint"]["sequence"]) == ("parked", False, [], 2)
         assert (await client.get(f"{API}/workloads/w/connection")).json()["connection"] == {}
@@ -180,7 +180,8 @@ async def test_the_whole_life_of_a_session(tmp_path: Path) -> None:
             "serving", "w", 2, generation=1, connection=PORTS, devices=["virtual-0"], lost=[["f", "a file"]]
         )
         now = await view(client)
-        assert (now["state"], now["restore_offered"], now["lost"]) == ("running", False, [["f", "a file"]])
+        assert (now["state"], now["restore_offered"]) == ("running", False)
+        assert now["lost"] == [["f", "a file"], ["cell [7]", "what it did is lost"]]
         await agent.report("exited", "w", 2, outcome="failed", code=1, reason="exit code 1")
         now = await view(client)
         assert (now["state"], now["outcome"], now["reason"]) == ("ended", "failed", "exit code 1")
