@@ -225,8 +225,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P13 whoever fits starts at once",
         "rooms.py",
-        "for room, count in sizes.items() if room >= shape.gpus_per_node)",
-        "for room, count in sizes.items() if room > shape.gpus_per_node)",
+        "                    if room >= each:",
+        "                    if room > each:",
         "p13",
     ),
     Mutation(

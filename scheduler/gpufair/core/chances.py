@@ -19,18 +19,16 @@ from gpufair.core.coming import coming
 from gpufair.core.debug import DebugBudget, is_debug, largest_victim
 from gpufair.core.facts import Facts
 from gpufair.core.horizon import FOREVER
+from gpufair.core.metrics import Metrics
 from gpufair.core.model import Shape
 from gpufair.core.record import Record
 from gpufair.core.rivals import Rivals
 from gpufair.core.rooms import Rooms
-from gpufair.core.running import Running, sum_up
+from gpufair.core.running import Movers, Running
 from gpufair.core.share import Shares
 from gpufair.core.take import TakeLimit
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName
 from gpufair.core.waiting import Group, Turn
-
-# Outranked leaves; the own leaf and priority where its own lower priorities count; what others have beyond limits.
-_Movers = tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None, tuple[tuple[AllocationPath, int], ...]]
 
 
 class Chances:
@@ -38,7 +36,7 @@ class Chances:
 
     def __init__(self, facts: Facts, pool: PoolName, shares: Shares | None = None) -> None:
         self.pool = pool
-        self._shares = shares
+        self._metrics = Metrics(facts, pool, shares)
         self._take: TakeLimit | None = None
         self._debug: DebugBudget | None = None
         self._moving: set[AllocationPath] | None = None
@@ -54,8 +52,7 @@ class Chances:
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
         self._fits: dict[tuple[Shape, Instant], bool] = {}  # by shape and end of protection
         self._sum: tuple[tuple[Freed, int, bool], Freed] | None = None  # of what, and it
-        self._freed: dict[_Movers, Freed] = {}
-        self._fits_freed: dict[tuple[_Movers, Shape, Instant], bool] = {}
+        self._fits_freed: dict[tuple[Movers, Shape, Instant], bool] = {}
         self._compared: tuple[int, Rivals] | None = None  # as of so many changes of those who run
         self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[tuple[Shape, Instant], bool] = {}
@@ -66,15 +63,13 @@ class Chances:
     @property
     def shares(self) -> Shares:
         """The metrics."""
-        if self._shares is None:
-            self._shares = self._facts.shares(self.pool)
-        return self._shares
+        return self._metrics.shares
 
     @property
     def take(self) -> TakeLimit:
         """Who is beyond his take limit, and who is hungry."""
         if self._take is None:
-            self._take = TakeLimit(self._facts, self.pool, self.running, lambda: self.shares)
+            self._take = TakeLimit(self._facts, self.pool, self.running, self._metrics)
         return self._take
 
     @property
@@ -117,7 +112,6 @@ class Chances:
         self._fits.clear()
         self._fits_debug.clear()
         self._debug = self._moving = self._compared = None
-        self._freed.clear()
         self._fits_freed.clear()
         self._lowest_in.clear()
 
@@ -266,33 +260,17 @@ class Chances:
         """The leaves with exposed work that its start would leave its own better than."""
         return self._rivals.outranked(record.spec.allocation, record.commitment)
 
-    def _fits_without(self, key: _Movers, shape: Shape, until: Instant) -> bool:
+    def _fits_without(self, key: Movers, shape: Shape, until: Instant) -> bool:
         known = self._fits_freed.get((key, shape, until))
         if known is None:
-            known = self._fits_freed[key, shape, until] = self.rooms.fits(shape, self._freed_by(key), until)
+            known = self._fits_freed[key, shape, until] = self.rooms.fits(shape, self.running.freed_by(key), until)
         return known
 
     def _preempts_own(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         span, priority = group.claim
         own = leaf in self.running.exposed and priority > self._lowest(leaf)
-        freed = self._freed_by(((), (leaf, priority), ())) if own else None
+        freed = self.running.freed_by(((), (leaf, priority), ())) if own else None
         return own and self.rooms.fits(shape, freed, self.ends_after(span))
-
-    def _freed_by(self, key: _Movers) -> Freed:
-        """What would be free without unallocated work, some leaves, lower priorities of the own leaf, and what others have
-        beyond their limits."""
-        freed = self._freed.get(key)
-        if freed is None:
-            exposed, (outranked, own, excess) = self.running.exposed, key
-            groups = [self.running.unallocated, *(exposed[other] for other in outranked)]
-            if own is not None:
-                leaf, priority = own
-                groups.append({one: it for one, it in exposed[leaf].items() if priority > it.spec.priority})
-            for other, gpus in excess:
-                if other not in outranked:
-                    groups.append({one: it for one, it in exposed[other].items() if it.gpus <= gpus})
-            freed = self._freed[key] = sum_up(*groups)
-        return freed
 
     def _lowest(self, leaf: AllocationPath) -> int:
         """The lowest priority of a leaf's exposed work."""

@@ -166,7 +166,9 @@ class Consolidation:
     # -- the plan -------------------------------------------------------------------------------------------------
 
     def _move_for(self, record: Record, here: Chances, found: dict[NodeName, list[Candidate]]) -> None:
-        plans = [one for node in self._facts.by_pool[here.pool] if (one := self._plan(record, here, node, found))]
+        nodes = self._facts.by_pool[here.pool]
+        open_nodes = [node for node in nodes if node.free > 0]  # nobody moves to any other
+        plans = [one for node in nodes if (one := self._plan(record, here, node, open_nodes, found))]
         best = min(plans, key=lambda one: (one.loss, len(one.moves), one.lease.node), default=None)
         if best is None:
             return
@@ -176,13 +178,22 @@ class Consolidation:
         self._carry_out(record, here, best, wait)
 
     def _plan(
-        self, record: Record, here: Chances, node: NodeRecord, found: dict[NodeName, list[Candidate]]
+        self,
+        record: Record,
+        here: Chances,
+        node: NodeRecord,
+        open_nodes: list[NodeRecord],
+        found: dict[NodeName, list[Candidate]],
     ) -> Moves | None:
         """What joins enough GPUs of this node; None if there is no room elsewhere for those who would have to go."""
         shape, name = record.spec.shape, node.node.name
         if name not in found or not admits(node, shape):
             return None
-        others = [other for other in self._facts.by_pool[here.pool] if other is not node]
+        # Most nodes have too few who may move, or there is too little elsewhere for as many as would have to.
+        missing, elsewhere = shape.gpus - node.free, sum(other.free for other in open_nodes if other is not node)
+        if sum(one.record.gpus for one in found[name]) < missing or elsewhere < missing:
+            return None
+        others = [other for other in open_nodes if other is not node]
         mobile = [one for one in found[name] if self._place(one.record, here, others, {}) is not None]
         plan = cheapest([node], shape, mobile, (), with_horizons([node], here.ends(record)))
         if plan is None or not plan.victims:

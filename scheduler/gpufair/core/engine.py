@@ -44,6 +44,7 @@ def handle(facts: Facts, event: Event) -> list[Action]:
     if isinstance(event, ExtensionRequested):
         judge_extension(facts, facts.record(event.workload), event.min_runtime, event.at)
     decides = not isinstance(event, REPORTS) or _is_due(facts, event)
+    facts.wakeup_known = False
     facts.advance(event.at)
     touched = record_event(event, facts)
     return Pass(facts, event.cause, partial(commit, facts=facts)).run(touched) if decides else []

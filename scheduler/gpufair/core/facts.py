@@ -66,6 +66,9 @@ class Facts:
         self.idle_releases = 0  # not a preemption: they may come during protection
         self.forced_moves = self.allowed_moves = 0  # of protected workloads, off nodes that were drained
         self.consolidation_moves = 0  # to join free GPUs for somebody else
+        # When the next pass is due, if that has been worked out since the last event (``gpufair.core.wakeup``).
+        self.wakeup: Instant | None = None
+        self.wakeup_known = False
 
     # -- time and workloads ---------------------------------------------------------------------------------------
 

@@ -75,3 +75,25 @@ def shares_of(
         ),
         unit=facts.weights.unit,
     )
+
+
+class Metrics:
+    """The metrics of a pool, worked out when somebody first asks for them.
+
+    Args:
+        facts: What is so.
+        pool: The pool.
+        shares: They themselves, if they are known already.
+    """
+
+    __slots__ = ("_facts", "_pool", "_shares")
+
+    def __init__(self, facts: Facts, pool: PoolName, shares: Shares | None = None) -> None:
+        self._facts, self._pool, self._shares = facts, pool, shares
+
+    @property
+    def shares(self) -> Shares:
+        """They themselves."""
+        if self._shares is None:
+            self._shares = self._facts.shares(self._pool)
+        return self._shares

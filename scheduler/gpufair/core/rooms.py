@@ -24,19 +24,23 @@ MOST_KNOWN: Final = 256
 
 # By GPU type and room: how many nodes have so much.
 Sizes = dict[str, dict[int, int]]
+# What there is beside what is free, how often a part of it was taken, and how many horizons of the pool one outstays.
+_About = tuple[Freed | None, int, int]
 
 
 class Rooms:
     """The nodes of a pool, those with room by GPU type and room. ``Facts.touch`` keeps it."""
 
-    __slots__ = ("_bounded", "_by_type", "_known", "_listed", "_nodes", "_open", "changes")
+    __slots__ = ("_bounded", "_by_type", "_counts", "_horizons", "_known", "_listed", "_nodes", "_open", "changes")
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Freed | None, int, Instant], Sizes] = {}
+        self._known: dict[_About, Sizes] = {}
+        self._horizons: list[int] | None = None  # all instants at which some node has one
         self.changes = 0  # how often something may have changed: an answer holds for as long as this does
         self._nodes: dict[NodeName, NodeRecord] = {}
         self._by_type: dict[str, dict[int, list[NodeName]]] = {}
         self._listed: dict[NodeName, tuple[str, int]] = {}
+        self._counts: Sizes = {}  # of those
         self._bounded: set[NodeName] = set()  # nodes with horizons
         self._open: dict[NodeName, NodeRecord] = {}  # those of them on which something is free
 
@@ -67,12 +71,14 @@ class Rooms:
         self._unlist(name)
         if node.room > 0:
             self._listed[name] = now
+            _add(self._counts, node.node.gpu_type, node.room, +1)
             for kind in {_ANY, node.node.gpu_type}:
                 insort(self._by_type.setdefault(kind, {}).setdefault(node.room, []), name)
 
     def _change(self) -> None:
         self.changes += 1
         self._known.clear()
+        self._horizons = None
 
     def drop(self, name: NodeName) -> None:
         """A node is in this pool no longer."""
@@ -95,16 +101,21 @@ class Rooms:
             freed: What there would be beside it.
             until: When the protection of whoever starts would end.
         """
-        sizes = self._sizes(freed, until).get(shape.gpu_type, {})
-        nodes = sum(count for room, count in sizes.items() if room >= shape.gpus_per_node)
+        each, nodes = shape.gpus_per_node, 0
+        for kind, sizes in self._sizes(freed, until).items():
+            if not shape.gpu_type or kind == shape.gpu_type:
+                for room, count in sizes.items():
+                    if room >= each:
+                        nodes += count
         if nodes < shape.nodes or not shape.demanding:
             return nodes >= shape.nodes
         # The GPUs would do; whether they are where the shape wants them, only the nodes themselves tell.
         return placement.holds(self._nodes.values(), shape, freed, until)
 
     def _sizes(self, freed: Freed | None, until: Instant) -> Sizes:
-        """What ``_count`` finds, counted once for all shapes until a node changes or somebody takes a part."""
-        key = freed, freed.taken if freed is not None else 0, until
+        """What ``_count`` finds, counted once for all shapes, and for all who outstay the same horizons, until a node
+        changes or somebody takes a part."""
+        key = freed, freed.taken if freed is not None else 0, self._outstays(until)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= MOST_KNOWN:
@@ -112,33 +123,30 @@ class Rooms:
             known = self._known[key] = self._count(freed, until)
         return known
 
+    def _outstays(self, until: Instant) -> int:
+        """How many horizons of the pool somebody outstays: it is all that counts of the end of a protection."""
+        if self._horizons is None:
+            self._horizons = sorted({bound.at for name in self._bounded for bound in self._nodes[name].bounds})
+        return bisect_left(self._horizons, until)
+
     def _count(self, freed: Freed | None, until: Instant) -> Sizes:
-        sizes = {kind: {room: len(names) for room, names in rooms.items()} for kind, rooms in self._by_type.items()}
-
-        def add(node: NodeRecord, room: int, count: int) -> None:
-            if room > 0:
-                for kind in {_ANY, node.node.gpu_type}:
-                    here = sizes.setdefault(kind, {})
-                    here[room] = here.get(room, 0) + count
-
+        sizes = {kind: rooms.copy() for kind, rooms in self._counts.items()}
         more = freed.gpus if freed is not None else {}
         for name, node in self._open.items():
             if name not in more:
-                add(node, room_for(node, until), +1)
+                _add(sizes, node.node.gpu_type, room_for(node, until), +1)
         for name, gpus in more.items():
             one = self._nodes.get(name)
             if one is None or not one.open:
                 continue
             if one.bounds:
-                add(one, max(room_for(one, until), room_with(one, freed, until)), +1)
+                _add(sizes, one.node.gpu_type, max(room_for(one, until), room_with(one, freed, until)), +1)
             elif gpus > 0:
-                add(one, one.room, -1)
-                add(one, one.room + gpus, +1)
+                _add(sizes, one.node.gpu_type, one.room, -1)
+                _add(sizes, one.node.gpu_type, one.room + gpus, +1)
         return sizes
 
-    def place(
-        self, shape: Shape, blocks: tuple[str, ...] = (), until: Instant = FOREVER
-    ) -> tuple[Lease, ...] | None:
+    def place(self, shape: Shape, blocks: tuple[str, ...] = (), until: Instant = FOREVER) -> tuple[Lease, ...] | None:
         """What ``placement.place`` finds on these nodes for a shape with GPUs."""
         if shape.demanding:
             fits = self.fits(shape, until=until)
@@ -171,8 +179,17 @@ class Rooms:
         if listed is None:
             return
         gpu_type, room = listed
+        _add(self._counts, gpu_type, room, -1)
         for kind in {_ANY, gpu_type}:
             names = self._by_type[kind][room]
             del names[bisect_left(names, name)]
             if not names:
                 del self._by_type[kind][room]
+
+
+def _add(sizes: Sizes, kind: str, room: int, count: int) -> None:
+    if room > 0:
+        here = sizes.get(kind)
+        if here is None:
+            here = sizes[kind] = {}
+        here[room] = here.get(room, 0) + count

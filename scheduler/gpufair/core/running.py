@@ -15,6 +15,10 @@ from gpufair.core.record import Record
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, NodeName, WorkloadId
 
+# Who makes way: outranked leaves; the own leaf and priority, where its own lower priorities do; and leaves with what they
+# hold beyond their limits.
+Movers = tuple[tuple[AllocationPath, ...], tuple[AllocationPath, int] | None, tuple[tuple[AllocationPath, int], ...]]
+
 
 class Promised:
     """Unexpired protection: the sum over workloads of GPUs x time left, as a function of the present."""
@@ -41,6 +45,7 @@ class Running:
         "_ends",
         "_freed",
         "_freed_by_guests",
+        "_freed_by_movers",
         "_freed_by_small",
         "_leaves",
         "_lines",
@@ -71,6 +76,7 @@ class Running:
         self._freed: Freed | None = None
         self._freed_by_guests: Freed | None = None
         self._freed_by_small: dict[int, Freed] = {}
+        self._freed_by_movers: dict[Movers, Freed] = {}
 
     def enter(self, record: Record, now: Instant) -> None:
         """It holds GPUs here."""
@@ -167,10 +173,27 @@ class Running:
             known = self._freed_by_small[most] = sum_up(self.unallocated, *small)
         return known
 
+    def freed_by(self, movers: Movers) -> Freed:
+        """The same for unallocated work, some leaves, lower priorities of a leaf, and of others each workload that is no
+        larger than what they have beyond their limits; to be read only."""
+        known = self._freed_by_movers.get(movers)
+        if known is None:
+            exposed, (outranked, own, excess) = self.exposed, movers
+            groups = [self.unallocated, *(exposed[other] for other in outranked)]
+            if own is not None:
+                leaf, priority = own
+                groups.append({one: it for one, it in exposed[leaf].items() if priority > it.spec.priority})
+            for other, gpus in excess:
+                if other not in outranked:
+                    groups.append({one: it for one, it in exposed[other].items() if it.gpus <= gpus})
+            known = self._freed_by_movers[movers] = sum_up(*groups)
+        return known
+
     def _changed(self) -> None:
         self.changes += 1
         self._freed = self._freed_by_guests = None
         self._freed_by_small.clear()
+        self._freed_by_movers.clear()
 
     def _expose(self, record: Record) -> None:
         self.exposed.setdefault(record.spec.allocation, {})[record.id] = record

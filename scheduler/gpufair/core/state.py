@@ -86,6 +86,7 @@ class State:
         check(event, facts)
         if is_stale(event, facts):
             return
+        facts.wakeup_known = False
         facts.advance(event.at)
         record_event(event, facts)
         for action in actions:

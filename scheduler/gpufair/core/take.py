@@ -10,17 +10,17 @@ holds nothing may start one workload of any size.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from math import inf
 
 from gpufair.core.facts import Facts
+from gpufair.core.metrics import Metrics
 from gpufair.core.model import Hungry
 from gpufair.core.queue import reserved
 from gpufair.core.record import Record
 from gpufair.core.running import Running
-from gpufair.core.share import Shares
 from gpufair.core.units import AllocationPath, PoolName
 from gpufair.core.waiting import Turn
 
@@ -37,11 +37,11 @@ class TakeLimit:
         facts: What is so.
         pool: The pool.
         running: Who runs there.
-        shares: Its metrics; asked for only if somebody is beyond his limit.
+        metrics: Its metrics; asked for only if somebody is beyond his limit.
     """
 
-    def __init__(self, facts: Facts, pool: PoolName, running: Running, shares: Callable[[], Shares]) -> None:
-        self._facts, self._pool, self._running, self._shares = facts, pool, running, shares
+    def __init__(self, facts: Facts, pool: PoolName, running: Running, metrics: Metrics) -> None:
+        self._facts, self._pool, self._running, self._metrics = facts, pool, running, metrics
         self.kappa = facts.policy.take_limit
         self._kept: dict[AllocationPath, int] | None = None
         self._leaving: dict[AllocationPath, int] | None = None
@@ -138,7 +138,7 @@ class TakeLimit:
 
     def _is_short(self, leaf: AllocationPath) -> bool:
         if self._facts.policy.hungry is Hungry.METRIC:
-            return self._shares().metric(leaf) < 1
+            return self._metrics.shares.metric(leaf) < 1
         numerator, denominator = self._facts.tree.ratio(leaf)
         return self._held(leaf) * denominator < numerator * self._facts.capacity(self._pool)
 

@@ -11,6 +11,14 @@ from gpufair.core.units import Instant, PoolName
 
 
 def next_wakeup(facts: Facts) -> Instant | None:
+    """The earliest moment at which a pass could decide something; None if only an event can. Worked out once for all who
+    ask between two events."""
+    if not facts.wakeup_known:
+        facts.wakeup, facts.wakeup_known = _find(facts), True
+    return facts.wakeup
+
+
+def _find(facts: Facts) -> Instant | None:
     """The earliest moment at which a pass could decide something; None if only an event can.
 
     A protection that ends matters to somebody who could preempt, or to a drain. The grid matters while somebody waits

@@ -19,6 +19,7 @@ from gpufair.core.model import Policy
 from gpufair.core.state import State
 from gpufair.core.units import DAY, HOUR, Instant, Millis
 from gpufair.sim.course import Course
+from gpufair.sim.garbage import seldom_collected
 from gpufair.sim.job import Job
 from gpufair.sim.policies.contender import Contender, Decider
 from gpufair.sim.scenario import Scenario
@@ -74,7 +75,8 @@ class Engine(Site):
         """Play it to its end."""
         wall, cpu = time.perf_counter(), time.process_time()
         self.set_up()
-        self._play(sample_every, step, progress)
+        with seldom_collected():
+            self._play(sample_every, step, progress)
         for course in self.courses.values():
             course.pause(self.scenario.until)
         story = self.story
