@@ -7,11 +7,13 @@ gpufair_checkpoint_request  {directory, id, sequence, key_file, wait_s = 0, hold
                             {status: "ok", id, sequence, size_bytes, duration_s, saved, prompt, inside, lost: [[name, reason]]}
 gpufair_restore_request     {directory, id, key_file, wait_s = 0} ->
                             {status: "ok", restored, lost: [[name, reason]], warnings: [text]}
+gpufair_preflight_request   {within_s = 2, wait_s = 0} -> {status: "ok", parkable, size_bytes, seconds, bytes_per_s,
+                            measured, taken_s, left_out, variables: [{name, kind, state, size_bytes, seconds, reason}]}
 gpufair_notice_request      {text, deadline_s} -> {status: "ok"}
 ========================== ==============================================================================
 
 Each may be answered {status: "error", reason} instead, with reason "busy: …" if a cell did not end in time. The first
-two are answered when their work at a cell boundary is done (or, for a checkpoint, at a safe point of the running cell);
+three are answered when their work at a cell boundary is done (or, for a checkpoint, at a safe point of the running cell);
 other control messages are handled meanwhile. ``prompt`` is the number of the first cell that is not in the checkpoint as a
 whole; ``inside`` says that it is the running one, which has reached a safe point.
 """
@@ -35,6 +37,7 @@ from gpufair.workload import runtime
 from gpufair.workload.loops import positions
 from jupyter_gpufair.kernel import requests
 from jupyter_gpufair.kernel.boundary import Boundary, Job, uninterrupted
+from jupyter_gpufair.kernel.magic import Magic
 from jupyter_gpufair.kernel.notice import Notice, NoticeBoard
 from jupyter_gpufair.kernel.work import Work
 
@@ -53,6 +56,7 @@ class GpufairKernel(IPythonKernel):
         "gpufair_checkpoint_request",
         "gpufair_restore_request",
         "gpufair_notice_request",
+        "gpufair_preflight_request",
     ]
 
     def __init__(self, **kwargs: Any) -> None:
@@ -62,6 +66,7 @@ class GpufairKernel(IPythonKernel):
         self._work = Work(self.shell)
         self._held_until = 0.0  # monotonic
         self._prompt = self._last_prompt = 0  # number of the last cell, of the main shell's and of all
+        self._magic = Magic(self.shell, self.preflight)
         runtime.attach(self)
 
     # ------------------------------------------------------------------ cells
@@ -163,6 +168,10 @@ class GpufairKernel(IPythonKernel):
         async with lock:
             self._boundary.run_jobs()
 
+    def preflight(self, within_s: float) -> Any:
+        """See ``gpufair.preflight``."""
+        return self._work.preflight(within_s)
+
     # ------------------------------------------------------------------ control messages (control thread)
     async def gpufair_checkpoint_request(self, stream: Any, ident: Any, parent: Content) -> None:
         """Save the session at the next cell boundary."""
@@ -181,6 +190,16 @@ class GpufairKernel(IPythonKernel):
             return asked.wait_s, lambda: self._work.restore(asked)
 
         self._at_boundary("gpufair_restore_reply", stream, ident, parent, prepared)
+
+    async def gpufair_preflight_request(self, stream: Any, ident: Any, parent: Content) -> None:
+        """Say what a checkpoint would be like, at the next cell boundary."""
+
+        def prepared() -> tuple[float, Callable[[], Content]]:
+            asked = requests.preflight_request(parent["content"])
+            look = self._work.preflight
+            return asked.wait_s, lambda: {"status": "ok", **look(asked.within_s).as_dict(requests.MAX_VERDICTS)}
+
+        self._at_boundary("gpufair_preflight_reply", stream, ident, parent, prepared)
 
     async def gpufair_notice_request(self, stream: Any, ident: Any, parent: Content) -> None:
         """Remember, or forget, that the session is about to be preempted."""

@@ -13,6 +13,7 @@ from gpufair.core.errors import GpufairError
 MAX_WAIT_S = 86_400.0
 _MAX_KEY_FILE_BYTES = 4096
 _MAX_TEXT = 4096
+MAX_VERDICTS = 500  # of a reply
 
 
 class BadRequest(GpufairError):
@@ -46,6 +47,14 @@ class RestoreRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class PreflightRequest:
+    """``gpufair_preflight_request``. ``within_s`` bounds the look itself."""
+
+    within_s: float
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class NoticeRequest:
     """``gpufair_notice_request``; an empty text withdraws the notice, and a hold with it."""
 
@@ -73,6 +82,11 @@ def restore_request(content: dict[str, Any]) -> RestoreRequest:
     return RestoreRequest(
         _text(content, "directory"), _text(content, "id"), _text(content, "key_file"), _seconds(content, "wait_s")
     )
+
+
+def preflight_request(content: dict[str, Any]) -> PreflightRequest:
+    """The request in a message's content. Raises: BadRequest: names the field that is wrong."""
+    return PreflightRequest(_seconds({"within_s": 2.0, **content}, "within_s"), _seconds(content, "wait_s"))
 
 
 def notice_request(content: dict[str, Any]) -> NoticeRequest:

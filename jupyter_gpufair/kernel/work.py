@@ -13,6 +13,7 @@ from jupyter_gpufair.kernel.notice import Notice
 
 MAX_LOST = 1_000  # of a reply; the manifest has all
 _HOOKS_LIMIT_S = 10.0  # where no deadline is known
+_MEASURABLE_BYTES = 4 << 20
 _LOOPS, _FUNCTION = "gpufair:loops", "gpufair:on_preempt:"
 
 Content = dict[str, Any]
@@ -26,6 +27,7 @@ class Work:
         self._notice: Notice | None = None
         self._told: Notice | None = None  # the preemption for which the user's functions have been called
         self._parked: hooks.Parked | None = None
+        self._bytes_per_s: float | None = None  # as measured at the last checkpoints
         self.taken = 0  # checkpoints so far
 
     def announce(self, notice: Notice | None) -> None:
@@ -58,6 +60,7 @@ class Work:
             if not asked.hold_s:
                 self.resume()
         self.taken += 1
+        self._measure(result.size_bytes, result.duration_s)
         lost = [*result.lost, *failed]
         return {
             "status": "ok",
@@ -90,6 +93,20 @@ class Work:
             "lost": [list(item) for item in list(lost.items())[:MAX_LOST]],
             "warnings": list(result.warnings),
         }
+
+    def preflight(self, within_s: float) -> Any:
+        """What a checkpoint would be like."""
+        from gpufair.node.checkpoint.preflight import look  # noqa: PLC0415 - not needed at the start of a kernel
+        from jupyter_gpufair.kernel import session  # noqa: PLC0415
+
+        shell = self._shell
+        return look(shell.user_ns, hidden=session.hidden_names(shell), bytes_per_s=self._bytes_per_s, within_s=within_s)
+
+    def _measure(self, size_bytes: int, duration_s: float) -> None:
+        if size_bytes < _MEASURABLE_BYTES:  # the time of a small one is that of its fsyncs
+            return
+        speed = size_bytes / max(duration_s, 1e-3)
+        self._bytes_per_s = speed if self._bytes_per_s is None else (self._bytes_per_s + speed) / 2
 
     def resume(self) -> None:
         """The session goes on in this process: what was parked for a checkpoint is taken up again."""

@@ -49,6 +49,7 @@ class Command:
       ``restart``     kill the kernel, start a new one on the same GPUs, no restore
       ``restore``     load checkpoint ``path`` into the live (idle) kernel
       ``interrupt``   as the user's interrupt button
+      ``preflight``   say what a checkpoint would be like
     """
 
     seq: int
@@ -90,6 +91,9 @@ class Report:
                              known (virtual GPUs) is left out
       ``checkpointed``       {"id", "sequence", "at_s", "size_bytes", "duration_s", "lost": [[name, reason]]}
       ``checkpoint_failed``  {"reason"}
+      ``preflight``          {"parkable": bool, "reason"?: str} and, without a reason, {"size_bytes", "seconds", "bytes_per_s",
+                             "measured", "taken_s", "left_out", "variables": [{"name", "kind", "state": "green"|"amber"|
+                             "red", "size_bytes", "seconds", "reason"}]}, the worst first
       ``restored``           {"id", "lost": [[name, reason]]} answer to ``restore``
       ``restore_failed``     {"reason"}
       ``released``           {"busy": bool, "unsaved"?: [[cell, reason]]}; all processes gone, GPUs really free; what no

@@ -23,6 +23,7 @@ from gpufair.client.types import (
     Connection,
     Explanation,
     NodeView,
+    PreflightView,
     Profile,
     Queue,
     Status,
@@ -175,6 +176,14 @@ class AsyncClient:
     async def restore(self, workload_id: str) -> Workload:
         """Load its last checkpoint into the live kernel."""
         return await self.send(calls.act(workload_id, "restore"))
+
+    async def ask_preflight(self, workload_id: str) -> Workload:
+        """Ask its kernel what a checkpoint would be like; ``preflight`` has the answer when no cell runs."""
+        return await self.send(calls.act(workload_id, "preflight"))
+
+    async def preflight(self, workload_id: str) -> PreflightView | None:
+        """See ``calls.preflight``."""
+        return await self.send(calls.preflight(workload_id))
 
     async def interrupt(self, workload_id: str) -> Workload:
         """Interrupt the running cell."""

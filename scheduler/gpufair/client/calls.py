@@ -17,6 +17,7 @@ from gpufair.client.types import (
     Connection,
     Explanation,
     NodeView,
+    PreflightView,
     Profile,
     Queue,
     Status,
@@ -115,7 +116,7 @@ def stop(workload_id: str) -> Call[Workload | None]:
 
 
 def act(workload_id: str, verb: str, body: Mapping[str, Any] | None = None) -> Call[Workload]:
-    """``checkpoint``, ``park``, ``restart``, ``restore`` or ``interrupt``: each does something anew when repeated."""
+    """``checkpoint``, ``park``, ``preflight``, ``restart``, ``restore`` or ``interrupt``: each does something anew when repeated."""
     return Call("POST", f"{_of(workload_id)}/{verb}", _workload, json=dict(body or {}), repeatable=False)
 
 
@@ -146,6 +147,16 @@ def connection(workload_id: str) -> Call[Connection]:
 def outputs(workload_id: str) -> Call[list[dict[str, Any]]]:
     """Its recorded executions with their outputs, oldest first."""
     return Call("GET", f"{_of(workload_id)}/outputs", lambda data: _objects(data, "executions"))
+
+
+def preflight(workload_id: str) -> Call[PreflightView | None]:
+    """What its kernel last said that a checkpoint would be like."""
+
+    def parse(data: Any) -> PreflightView | None:
+        told = data.get("preflight")
+        return None if told is None else read(PreflightView, told)
+
+    return Call("GET", f"{_of(workload_id)}/preflight", parse)
 
 
 def checkpoints(workload_id: str) -> Call[tuple[CheckpointView, ...]]:

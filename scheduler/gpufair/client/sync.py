@@ -23,6 +23,7 @@ from gpufair.client.types import (
     Connection,
     Explanation,
     NodeView,
+    PreflightView,
     Profile,
     Queue,
     Status,
@@ -167,6 +168,14 @@ class Client:
     def restore(self, workload_id: str) -> Workload:
         """Load its last checkpoint into the live kernel."""
         return self.send(calls.act(workload_id, "restore"))
+
+    def ask_preflight(self, workload_id: str) -> Workload:
+        """Ask its kernel what a checkpoint would be like; ``preflight`` has the answer when no cell runs."""
+        return self.send(calls.act(workload_id, "preflight"))
+
+    def preflight(self, workload_id: str) -> PreflightView | None:
+        """See ``calls.preflight``."""
+        return self.send(calls.preflight(workload_id))
 
     def interrupt(self, workload_id: str) -> Workload:
         """Interrupt the running cell."""

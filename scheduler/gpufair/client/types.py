@@ -41,6 +41,34 @@ class ProgressView:
 
 
 @dataclass(frozen=True, slots=True)
+class VerdictView:
+    """Of one variable: ``state`` is green (comes back), amber (look at the reason) or red (would be lost)."""
+
+    name: str
+    state: str
+    kind: str = ""
+    size_bytes: float = 0.0
+    seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightView:
+    """What a checkpoint would be like; ``variables`` (the worst first) only where it is asked for by itself."""
+
+    at_s: float
+    parkable: bool
+    reason: str = ""  # why nothing could be found out
+    size_bytes: float = 0.0
+    seconds: float = 0.0
+    bytes_per_s: float = 0.0
+    measured: bool = False
+    taken_s: float = 0.0
+    left_out: float = 0.0
+    variables: tuple[VerdictView, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """A session or batch workload, as the service knows it now."""
 
@@ -92,6 +120,7 @@ class Workload:
     notebook: str = ""  # absolute path
     kernel_name: str = ""
     progress: ProgressView | None = None
+    preflight: PreflightView | None = None
     warnings: tuple[str, ...] = ()  # about the submission; only its answer has them
 
     @property

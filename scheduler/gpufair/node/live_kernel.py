@@ -19,16 +19,19 @@ from gpufair.node.processes import Proc, end_all, send
 from gpufair.node.recorder import Cell, Recorder
 
 Answer = TypeVar("Answer")
+Told = TypeVar("Told")
 
 
 class LiveKernel:
     """Connects at once; the kernel may listen later. Close it with ``end``, once."""
 
-    def __init__(self, child: Child, key: str, record: Path, on_busy: Callable[[bool], None]) -> None:
-        """``on_busy`` is called on the event loop."""
+    def __init__(
+        self, child: Child, key: str, record: Path, on_busy: Callable[[bool], None], on_ask: Callable[[str], None]
+    ) -> None:
+        """Both are called on the event loop; see ``Recorder``."""
         self.child = child
         self.busy = False
-        self._on_busy = on_busy
+        self._on_busy, self._on_ask = on_busy, on_ask
         self._loop = asyncio.get_running_loop()
         self._boundary = asyncio.Event()  # set whenever no cell runs, and also by one that ended a moment ago
         self._boundary.set()
@@ -37,7 +40,12 @@ class LiveKernel:
         address = f"tcp://{child.connection['ip']}"
         self.control = Control(zmq.asyncio.Context(self._context), f"{address}:{child.connection['control_port']}", key)
         self._recorder = Recorder(
-            self._context, f"{address}:{child.connection['iopub_port']}", key, record, self._busy_from_thread
+            self._context,
+            f"{address}:{child.connection['iopub_port']}",
+            key,
+            record,
+            lambda busy: self._from_thread(self._set_busy, busy),
+            lambda word: self._from_thread(self._on_ask, word),
         )
         self._watcher = asyncio.create_task(self._watch(), name="watch")
         self._ending: asyncio.Task[set[Proc]] | None = None
@@ -52,9 +60,9 @@ class LiveKernel:
         """The newest cells that have begun, oldest first. Complete only once the kernel has been ended."""
         return list(self._recorder.cells)
 
-    def _busy_from_thread(self, busy: bool) -> None:
+    def _from_thread(self, call: Callable[[Told], None], told: Told) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
-            self._loop.call_soon_threadsafe(self._set_busy, busy)
+            self._loop.call_soon_threadsafe(call, told)
 
     def _set_busy(self, busy: bool) -> None:
         self.busy = busy

@@ -101,12 +101,23 @@ class Recorder:
     """Subscribes to a kernel's IOPub channel until ``close``."""
 
     def __init__(
-        self, context: zmq.Context[Any], address: str, key: str, path: Path, on_busy: Callable[[bool], None]
+        self,
+        context: zmq.Context[Any],
+        address: str,
+        key: str,
+        path: Path,
+        on_busy: Callable[[bool], None],
+        on_ask: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``on_busy`` is called in the recording thread: True when the first cell begins, False when the last ends."""
+        """Both are called in the recording thread.
+
+        Args:
+            on_busy: True when the first cell begins, False when the last ends.
+            on_ask: What the notebook itself asks for (``%gpufair checkpoint``), by an output with this in its metadata.
+        """
         self._signer = Signer(key)
         self._file = RecordFile(path)
-        self._on_busy = on_busy
+        self._on_busy, self._on_ask = on_busy, on_ask
         self._running: set[str] = set()
         self.cells: deque[Cell] = deque(maxlen=MAX_CELLS)  # that have begun, oldest first; read it from any thread
         self._dirty = threading.Event()
@@ -177,7 +188,15 @@ class Recorder:
                 self._status(body)
             elif b'"execute_input"' in body[0]:
                 self._begun(body)
+            elif b'"ask"' in body[3] and b'"display_data"' in body[0]:
+                self._asked(body)
         self._dirty.set()
+
+    def _asked(self, body: Sequence[bytes]) -> None:
+        with suppress(ValueError, TypeError, KeyError):
+            told = json.loads(body[3])["metadata"]["gpufair"]["ask"]
+            if isinstance(told, str):
+                self._on_ask(told)
 
     def _begun(self, body: Sequence[bytes]) -> None:
         with suppress(ValueError, TypeError, KeyError):

@@ -92,6 +92,26 @@ class Saver:
                 return False
         return True
 
+    async def preflight(self, kernel: LiveKernel, *, wait_s: float) -> dict[str, Any]:
+        """What a checkpoint would be like, looked at in the kernel's next pause between cells.
+
+        Raises:
+            CheckpointFailed: With the kernel's reason.
+            KernelGone: It died meanwhile.
+        """
+        try:
+            if not await asyncio.wait_for(self.probe(kernel), wait_s):
+                raise CheckpointFailed(UNABLE, final=True)
+            asked = kernel.control.ask("gpufair_preflight_request", {"wait_s": wait_s})
+            content = await kernel.answer(asked, wait_s + LIMIT_S)
+        except TimeoutError:
+            raise CheckpointFailed("the kernel did not answer in time") from None
+        if content.pop("status", None) != "ok":
+            raise CheckpointFailed(_reason(content, "the kernel could not look at its variables"))
+        variables = [{**one, "reason": short(str(one["reason"]))} for one in content["variables"]]
+        left_out = int(content["left_out"]) + max(len(variables) - LOST_LIMIT, 0)
+        return {**content, "variables": variables[:LOST_LIMIT], "left_out": left_out}
+
     # ---------------------------------------------------------------- save
 
     async def save(self, kernel: LiveKernel, *, wait_s: float, limit_s: float, hold_s: float = 0.0) -> None:

@@ -80,14 +80,21 @@ class Session:
                 self._restart_command(args.get("generation"))
             case "interrupt":
                 self._spawn(self._kernel.interrupt())
+            case "preflight":
+                self._spawn(self._preflight())
             case _:
                 _log.warning("unknown command %r", kind)
+
+    def _asked(self, word: str) -> None:
+        """The notebook itself asks."""
+        if word == "checkpoint":
+            self.command("save", {})
 
     # ---------------------------------------------------------------- start
 
     def _attach(self, child: Child) -> LiveKernel:
         record = Path(self._args["record_dir"]) / f"iopub-{self._start['incarnation']}-{child.generation}.jsonl"
-        kernel = LiveKernel(child, self._args["kernel_key"], record, self._busy_changed)
+        kernel = LiveKernel(child, self._args["kernel_key"], record, self._busy_changed, self._asked)
         task = asyncio.create_task(self._await_death(kernel), name="death")
         task.add_done_callback(_log_failure)
         return kernel
@@ -223,6 +230,15 @@ class Session:
                 self._reports.add("checkpoint_failed", {"reason": short(str(err))})
             else:
                 self._set_phase(self._phase)
+
+    async def _preflight(self) -> None:
+        """Report what a checkpoint would be like now."""
+        async with self._turn:
+            try:
+                body = await self._saver.preflight(self._kernel, wait_s=SAVE_WAIT_S)
+            except (CheckpointFailed, KernelGone) as err:
+                body = {"parkable": False, "reason": short(str(err))}
+            self._reports.add("preflight", body)
 
     async def _restore(self, checkpoint: str) -> None:
         async with self._turn:

@@ -33,6 +33,7 @@ class Detail:
     connection: dict[str, Any] | None = None
     restore_offered: bool = False  # the kernel serves without a checkpoint that exists
     progress: dict[str, Any] | None = None  # {"step", "fraction"}; not durable
+    preflight: dict[str, Any] | None = None  # the last answer of its kernel, with "at_s"; not durable
     unsaved: tuple[tuple[str, str], ...] = ()  # (cell, reason): what the last stay did and no checkpoint holds
     pending: tuple[Pending, ...] = ()
     checkpoints: tuple[dict[str, Any], ...] = ()  # as in the API, oldest first
@@ -40,7 +41,7 @@ class Detail:
     def to_dict(self) -> dict[str, Any]:
         """What is kept durably."""
         kept = asdict(self)
-        kept["progress"] = None
+        kept["progress"] = kept["preflight"] = None
         return kept
 
     @classmethod

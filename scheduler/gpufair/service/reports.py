@@ -185,6 +185,10 @@ class ReportReader:
         turn.handle(ev.CheckpointFailed(turn.now, turn.cause(), workload.id, workload.incarnation, reason))
         turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None))
 
+    def _preflight(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        told = {"at_s": turn.now / 1000, **_preflight(report)}
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), preflight=told), durable=False)
+
     def _restored(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         # Told as a start: it is the same statement about what the session now has.
         lost = _pairs(report, "lost")
@@ -281,6 +285,7 @@ _HANDLERS: dict[str, Callable[[ReportReader, Turn, str, Workload, Report], None]
         "_kernel_died",
         "_checkpointed",
         "_checkpoint_failed",
+        "_preflight",
         "_restored",
         "_restore_failed",
         "_start_failed",
@@ -320,6 +325,26 @@ def _strings(report: Report, key: str) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MAX_NAMES or not all(isinstance(item, str) for item in value):
         raise WireError(f"{report.kind}: {key} has to be a list of strings")
     return tuple(value)
+
+
+def _preflight(report: Report) -> dict[str, Any]:
+    """What a kernel says that a checkpoint would be like, checked."""
+    body = report.body
+    if "reason" in body:
+        return {"parkable": False, "reason": _reason(report)}
+    figures = {key: _number(report, key) for key in ("size_bytes", "seconds", "bytes_per_s", "taken_s", "left_out")}
+    variables = body.get("variables")
+    if not isinstance(variables, list) or not all(isinstance(one, dict) for one in variables):
+        raise WireError("preflight: variables has to be a list of objects")
+    shown = [
+        {
+            **{key: str(one.get(key, ""))[:_LONGEST] for key in ("name", "kind", "state", "reason")},
+            **{key: _number(replace(report, body=one), key) for key in ("size_bytes", "seconds")},
+        }
+        for one in variables[:MAX_NAMES]
+    ]
+    known = {key: body.get(key) is True for key in ("parkable", "measured")}
+    return {**known, **figures, "variables": shown}
 
 
 def _pairs(report: Report, key: str) -> tuple[tuple[str, str], ...]:

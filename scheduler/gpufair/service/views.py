@@ -82,6 +82,8 @@ def workload_view(
         "notebook": str(launch.get("notebook") or ""),
         "kernel_name": str(launch.get("kernel_name") or ""),
         "progress": detail.progress,
+        # Without the variables: they are asked for one by one, and each change of a workload is sent to everybody.
+        "preflight": None if detail.preflight is None else {**detail.preflight, "variables": None},
     }
 
 
@@ -112,6 +114,7 @@ def masked(view: dict[str, Any]) -> dict[str, Any]:
         "name": "",
         "notebook": "",
         "lost": [],
+        "preflight": None,
         "checkpoint": checkpoint and checkpoint | {"lost": []},
     }
 

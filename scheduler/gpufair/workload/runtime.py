@@ -14,6 +14,9 @@ class Runtime(Protocol):
     def namespace(self) -> dict[str, Any]:
         """The variables of the session."""
 
+    def preflight(self, within_s: float) -> Any:
+        """Whether, and how fast, the session could be parked."""
+
 
 _current: list[Runtime] = []  # at most one
 

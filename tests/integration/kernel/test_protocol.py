@@ -182,3 +182,27 @@ def test_an_interrupted_item_runs_again_and_a_user_who_interrupts_begins_anew(ke
     second.run("wait = False; seen = []")
     second.run(cell_text)
     assert _value(second, "seen") == [0, 1, 2, 3, 4]
+
+
+def test_preflight_as_api_magic_and_message(kernel: Start, place: Place) -> None:
+    live = kernel()
+    live.run("import threading\nguard = threading.Lock(); numbers = list(range(1000))")
+    told = live.ask("gpufair_preflight_request")
+    assert (told["status"], told["parkable"], told["measured"]) == ("ok", False, False)
+    assert [(one["name"], one["state"]) for one in told["variables"]] == [
+        ("guard", "red"),
+        ("numbers", "green"),
+        ("threading", "green"),
+    ]
+    _, printed = live.run("import gpufair; print(gpufair.preflight())")
+    assert printed.startswith("Parking this session would lose 1 of 4 variables")
+    cell = live.client.execute("%gpufair preflight")
+    [shown] = [m["content"]["data"] for m in live.outputs(cell) if m["msg_type"] == "execute_result"]
+    assert "<code>guard</code>" in shown["text/html"]
+    assert "create it after the restore" in shown["text/plain"]
+    live.run("block = bytearray(8 << 20)")
+    assert live.ask("gpufair_checkpoint_request", id="c1", sequence=1, **place)["status"] == "ok"
+    assert live.ask("gpufair_preflight_request")["measured"] is True
+    cell = live.client.execute("%gpufair dance")
+    errors = [m["content"] for m in live.outputs(cell) if m["msg_type"] == "stream"]
+    assert "%gpufair knows checkpoint, preflight, not 'dance'" in errors[0]["text"]

@@ -270,3 +270,17 @@ def test_a_command_that_makes_no_sense_changes_nothing(rig):
     rig.service.command("stop", "w")
     rig.service.wait("w", "released")
     assert "makes no sense" in (rig.dir("w") / "supervisor.log").read_text()
+
+
+def test_what_a_notebook_asks_for_and_what_a_checkpoint_would_be_like(rig):
+    rig.start("w")
+    connection = _serving(rig)["connection"]
+    assert _cell(rig, connection, "x = 1; gen = (i for i in 'ab')\n%gpufair checkpoint\nx = 2") == "ok"
+    assert [name for name, _ in rig.service.wait("w", "checkpointed").body["lost"]] == ["gen"]
+    rig.service.command("restore", "w", id="000001-1")
+    rig.service.wait("w", "restored")
+    assert rig.ask(connection, "x") == "2", "saved when the cell had ended"
+    rig.service.command("preflight", "w")
+    told = rig.service.wait("w", "preflight").body
+    assert told["parkable"] is False
+    assert [(one["name"], one["state"]) for one in told["variables"]] == [("gen", "red"), ("x", "green")]

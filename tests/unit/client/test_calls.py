@@ -71,6 +71,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("cancel_maintenance", ("p/1",), {}, "DELETE /api/v1/maintenance/p%2F1", None, {"plans": []}),
     ("restart", (ID,), {}, f"POST {ONE}/restart", {}, workload()),
     ("restore", (ID,), {}, f"POST {ONE}/restore", {}, workload()),
+    ("ask_preflight", (ID,), {}, f"POST {ONE}/preflight", {}, workload()),
+    ("preflight", (ID,), {}, f"GET {ONE}/preflight", None, {"preflight": {"at_s": 1.0, "parkable": True, "variables": []}}),
     ("interrupt", (ID,), {}, f"POST {ONE}/interrupt", {}, workload()),
     ("why", (ID,), {}, f"GET {ONE}/why", None, {"workload": ID, "sentence": "because"}),
     ("connection", (ID,), {}, f"GET {ONE}/connection", None, {"key": "k", "generation": 1, "serving": True, "connection": {"ip": "127.0.0.1"}}),

@@ -116,6 +116,15 @@ async def test_the_whole_life_of_a_session(tmp_path: Path) -> None:
         assert (await client.post(f"{API}/workloads/w/checkpoint")).status_code == 202
         (save,) = await agent.commands()
         assert save["kind"] == "save"
+        assert (await client.post(f"{API}/workloads/w/preflight")).json()["preflight"] is None
+        assert [one["kind"] for one in await agent.commands()] == ["preflight"]
+        verdict = {"name": "gen", "kind": "generator", "state": "red", "size_bytes": 0, "seconds": 0.0, "reason": "…"}
+        figures: dict[str, Any] = {"size_bytes": 10, "seconds": 0.1, "bytes_per_s": 1e8, "taken_s": 0.01, "left_out": 0}
+        await agent.report("preflight", "w", parkable=False, measured=True, variables=[verdict], **figures)
+        brief = (await view(client))["preflight"]
+        assert (brief["parkable"], brief["size_bytes"], brief["variables"]) == (False, 10, None)
+        full = (await client.get(f"{API}/workloads/w/preflight")).json()["preflight"]
+        assert (full["variables"], full["measured"]) == ([verdict], True)
         await agent.report("progress", "w", step="checkpointing", fraction=0.5)
         assert (await view(client))["progress"] == {"step": "checkpointing", "fraction": 0.5}
         saved: dict[str, Any] = {

@@ -35,6 +35,9 @@ class Kernel:
     def namespace(self) -> dict[str, Any]:
         return self.variables
 
+    def preflight(self, within_s: float) -> Any:
+        raise NotImplementedError
+
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,18 @@ async def checkpoint(request: Request, workload: Id, body: Annotated[Nothing | N
     return await act(request, workload, step)
 
 
+@router.post("/{workload}/preflight", status_code=202)
+async def ask_preflight(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
+    """Ask its kernel what a checkpoint would be like. Answered when no cell runs: look at ``preflight.at_s``."""
+    it = context(request)
+
+    def step(turn: Turn, known: Workload) -> None:
+        require_running(known, "preflight", "what it has was saved as far as that is possible")
+        turn.after(lambda: it.hub.send(known, "preflight"))
+
+    return await act(request, workload, step)
+
+
 @router.post("/{workload}/restore", status_code=202)
 async def restore(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
     """Load the last checkpoint into the running kernel."""
@@ -211,6 +223,13 @@ async def outputs(request: Request, workload: Id) -> Answer:
     it = context(request)
     known = await owned(request, workload)
     return {"executions": await asyncio.to_thread(outputs_of, it.dispatcher.record_dir(known.id))}
+
+
+@router.get("/{workload}/preflight")
+async def preflight(request: Request, workload: Id) -> Answer:
+    """The last answer of its kernel in this stay, with all variables; only for its owner."""
+    known = await owned(request, workload)
+    return {"preflight": context(request).runtime.detail(known.id).preflight}
 
 
 @router.get("/{workload}/checkpoints")

@@ -1,0 +1,53 @@
+"""The line magic ``%gpufair``: what a notebook can ask about its own session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpufair.core.errors import GpufairError
+
+ASK = "ask"  # in the metadata of an output: what the supervisor, which hears all outputs, is to do
+
+
+class UnknownCommand(GpufairError):
+    """``%gpufair`` was asked for something that it does not know."""
+
+    def __init__(self, word: str, known: list[str]) -> None:
+        super().__init__(word)
+        self.word, self.known = word, known
+
+    def __str__(self) -> str:
+        return f"%gpufair knows {', '.join(self.known)}, not {self.word!r}"
+
+
+class Magic:
+    """``%gpufair WORD …``. ``commands`` is a table of words, for more of them to be added."""
+
+    def __init__(self, shell: Any, preflight: Callable[[float], Any]) -> None:
+        self._shell = shell
+        self.commands: dict[str, Callable[[str], Any]] = {
+            "checkpoint": self._checkpoint,
+            "preflight": lambda line: preflight(float(line)) if line else preflight(2.0),
+        }
+        shell.register_magic_function(self.run, "line", "gpufair")
+
+    def run(self, line: str) -> Any:
+        """%gpufair preflight [SECONDS]: can this session be parked, and what would be lost?
+
+        %gpufair checkpoint: save the session as soon as this cell has ended.
+        """
+        word, _, rest = line.strip().partition(" ")
+        command = self.commands.get(word or "preflight")
+        try:
+            if command is None:
+                raise UnknownCommand(word, sorted(self.commands))
+            return command(rest.strip())
+        except (GpufairError, ValueError) as err:
+            from IPython.core.error import UsageError  # noqa: PLC0415 - shown without a traceback
+
+            raise UsageError(str(err)) from None
+
+    def _checkpoint(self, line: str) -> None:
+        text = "The session will be saved when this cell has ended; the status bar tells how that went."
+        self._shell.display_pub.publish({"text/plain": text}, metadata={"gpufair": {ASK: "checkpoint"}})
