@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import hashlib
 import json
 import subprocess
 import sys
@@ -30,6 +31,12 @@ for name, check in checks.items():
 json.dump({"answers": answers, "restored": result.restored, "lost": dict(result.lost),
            "warnings": result.warnings, "meta": result.meta}, sys.stdout)
 """
+
+
+def file_of(directory: Path, data: bytes) -> Path:
+    """The file that holds a piece of a checkpoint, compressed or not."""
+    (found,) = (directory / "buffers").glob(f"{hashlib.sha256(data).hexdigest()}*")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -11,14 +11,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any
 
 import pytest
 
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint import CheckpointFailed
 from gpufair.node.checkpoint.storage import LocalStore
-from tests.unit.checkpoint.conftest import KEY
+from tests.unit.checkpoint.conftest import KEY, file_of
 
 numpy = pytest.importorskip("numpy")
 
@@ -34,19 +34,22 @@ def _save(
 
 
 class SmallDisk(LocalStore):
-    """A store whose disk is full after so many bytes, or at the so-manieth call that makes something durable."""
+    """A store whose disk is full after so many bytes, or after so many calls that make something durable."""
 
     def __init__(self, root: Path, room: int, durable_calls: int = 1000) -> None:
         super().__init__(root)
         self.room, self.durable_calls = room, durable_calls
 
-    def write(self, checkpoint: str, name: str) -> BinaryIO:
-        return _Counted(super().write(checkpoint, name), self)  # type: ignore[return-value]
-
-    def publish(self, checkpoint: str, data: bytes) -> None:
-        if self.room < len(data):
+    def put(self, name: str, data: memoryview | bytes) -> None:
+        self.room -= len(data)
+        if self.room < 0:
             self._full()
-        super().publish(checkpoint, data)
+        super().put(name, data)
+
+    def publish(self, checkpoint: str, manifest: bytes) -> None:
+        if self.room < len(manifest):
+            self._full()
+        super().publish(checkpoint, manifest)
         self.durable_calls -= 1
         if self.durable_calls <= 0:
             self._full()
@@ -56,41 +59,38 @@ class SmallDisk(LocalStore):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-class _Counted:
-    def __init__(self, file: BinaryIO, disk: SmallDisk) -> None:
-        self._file, self._disk = file, disk
+def _checkpoints(directory: Path) -> list[str]:
+    """The folders of checkpoints that are there, finished or not."""
+    return LocalStore(directory).ids()
 
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        if size > self._disk.room:
-            self._file.write(memoryview(data).cast("B")[: self._disk.room])
-            self._disk._full()
-        self._disk.room -= size
-        return self._file.write(data)
 
-    def __enter__(self) -> Self:
-        return self
+def _nothing_but(directory: Path, name: str) -> None:
+    """One whole checkpoint is all that is there: no folder and no file of another one."""
+    assert _checkpoints(directory) == [name]
+    info = checkpoint.verify(str(directory), name, KEY)
+    assert sum(path.stat().st_size for path in (directory / "buffers").iterdir()) == info.stored_bytes
 
-    def __exit__(self, *exc: object) -> None:
-        self._file.close()
+
+def _fresh(number: int) -> dict[str, Any]:
+    """Arrays that are in no store yet."""
+    return {"a": numpy.arange(40_000.0) + number, "b": numpy.full(30_000, float(number))}
 
 
 def test_a_full_disk_at_any_moment_loses_nothing(tmp_path: Path) -> None:
     _save(tmp_path, "good", 1)
     needed = SmallDisk(tmp_path, 1 << 30)
-    _save(tmp_path, "measure", 2, needed)
+    _save(tmp_path, "measure", 2, needed, **_fresh(0))
     size = (1 << 30) - needed.room
     needed.remove("measure")
-    rooms = [0, 1, 37, size - 1, size, *random.Random(1).sample(range(size), 25)]
-    for room in rooms:
+    rooms = [0, 1, 37, size // 2, size - 100, *random.Random(1).sample(range(size), 25)]
+    for number, room in enumerate(rooms, 1):
         with pytest.raises(CheckpointFailed, match=r"no space left in .*; free space there") as caught:
-            _save(tmp_path, "bad", 2, SmallDisk(tmp_path, room))
+            _save(tmp_path, "bad", 2, SmallDisk(tmp_path, room), **_fresh(number))
         assert "earlier checkpoints are untouched" in str(caught.value)
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["good"]
+        _nothing_but(tmp_path, "good")
     with pytest.raises(CheckpointFailed):  # full after the manifest got its name
         _save(tmp_path, "bad", 2, SmallDisk(tmp_path, 1 << 30, durable_calls=1))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["good"]
-    assert checkpoint.verify(str(tmp_path), "good", KEY).sequence == 1
+    _nothing_but(tmp_path, "good")
     _save(tmp_path, "bad", 2)  # the name can be used once there is room again
 
 
@@ -100,7 +100,7 @@ from gpufair.node import checkpoint
 directory, limit = sys.argv[1], int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
-    checkpoint.save({"a": numpy.ones(1 << 20), "l": list(range(1 << 20))}, directory=directory, id="big", sequence=2,
+    checkpoint.save({"a": numpy.random.default_rng(1).random(1 << 20), "l": list(range(1 << 20))}, directory=directory, id="big", sequence=2,
                     key=bytes.fromhex(sys.argv[3]), meta={})
 except checkpoint.CheckpointFailed as err:
     print(err)
@@ -120,7 +120,7 @@ def test_a_real_limit_of_the_system_is_a_clear_error(limit: int, tmp_path: Path)
     )
     assert "checkpoint 'big' was not written: there is no space left" in done.stdout
     assert not done.stderr
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["good"]
+    _nothing_but(tmp_path, "good")
 
 
 def test_an_unwritable_directory_is_a_clear_error(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_kill_at_any_moment_keeps_the_last_good_one(tmp_path: Path) -> None:
         assert saver.stdout is not None
         try:
             assert saver.stdout.readline() == "ready\n"
-            time.sleep(dice.uniform(0.0, 0.12))
+            time.sleep(dice.uniform(0.0, 0.3))
         finally:
             saver.send_signal(signal.SIGKILL)
             acknowledged = [int(line) for line in saver.stdout.read().split()]
@@ -176,7 +176,9 @@ def test_a_kill_at_any_moment_keeps_the_last_good_one(tmp_path: Path) -> None:
         done = newest.sequence
     assert done > 0, "no save was ever finished; the test shows nothing"
     checkpoint.prune(str(tmp_path), KEY)
-    assert len(list(tmp_path.iterdir())) <= 2, "remains of killed saves are cleared away"
+    kept = checkpoint.listing(str(tmp_path), KEY)
+    assert [info.id for info in kept] == _checkpoints(tmp_path), "remains of killed saves are cleared away"
+    assert len(kept) <= 2
 
 
 def test_a_finished_checkpoint_is_never_overwritten(tmp_path: Path) -> None:
@@ -191,12 +193,12 @@ def test_latest_and_prune(tmp_path: Path) -> None:
     directory = str(tmp_path)
     assert checkpoint.latest(directory, KEY) is None
     for name, sequence in (("z", 1), ("a", 4), ("m", 3), ("t", 9)):
-        _save(tmp_path, name, sequence)
-    stream = tmp_path / "t" / "objects.pkl"
-    stream.write_bytes(stream.read_bytes()[:-1])
+        _save(tmp_path, name, sequence, large=numpy.full(20_000, float(sequence)))
+    large = file_of(tmp_path, numpy.full(20_000, 9.0).tobytes())
+    large.write_bytes(large.read_bytes()[:-1])
     checkpoint.save({}, directory=directory, id="foreign", sequence=50, key=b"f" * 32, meta={})
     (tmp_path / "dead").mkdir()
-    (tmp_path / "dead" / "objects.pkl").write_bytes(b"half")
+    (tmp_path / "dead" / "manifest.json.partial").write_bytes(b"half")
     (tmp_path / "writing").mkdir()
     lock = os.open(tmp_path / "writing", os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -205,11 +207,12 @@ def test_latest_and_prune(tmp_path: Path) -> None:
         newest = checkpoint.latest(directory, KEY)
         assert newest is not None
         assert (newest.id, newest.sequence) == ("a", 4)
-        assert set(newest.saved) == set(SESSION)
+        assert set(newest.saved) == {*SESSION, "large"}
         assert sorted(checkpoint.prune(directory, KEY, keep=2)) == ["dead", "z"]
         assert checkpoint.prune(directory, KEY, keep=0) == ["m"]
         assert checkpoint.prune(directory, KEY, keep=0) == []
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "foreign", "t", "writing"]
+        assert _checkpoints(tmp_path) == ["a", "foreign", "t", "writing"]
+        assert large.exists(), "it may be of use to somebody who has the rest of it"
     finally:
         os.close(lock)
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint.opcodes import memo_use
-from tests.unit.checkpoint.conftest import KEY
+from tests.unit.checkpoint.conftest import KEY, file_of
 
 numpy = pytest.importorskip("numpy")
 
@@ -138,9 +138,7 @@ def test_damaged_arrays_take_no_other_array_with_them(tmp_path: Path) -> None:
     arrays = {f"a{i}": numpy.full(20_000, float(i)) for i in range(6)}
     checkpoint.save(arrays, directory=str(tmp_path), id="c", sequence=1, key=KEY, meta={})
     for number in (0, 1, 4):
-        digest = next(
-            p for p in (tmp_path / "c" / "buffers").iterdir() if p.read_bytes() == arrays[f"a{number}"].tobytes()
-        )
+        digest = file_of(tmp_path, arrays[f"a{number}"].tobytes())
         digest.write_bytes(b"")
     back: dict[str, Any] = {}
     result = checkpoint.load(back, directory=str(tmp_path), id="c", key=KEY)

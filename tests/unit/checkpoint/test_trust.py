@@ -13,7 +13,7 @@ import pytest
 
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint import CheckpointMissing, CheckpointRejected
-from tests.unit.checkpoint.conftest import KEY
+from tests.unit.checkpoint.conftest import KEY, file_of
 
 FOREIGN = b"the key of another user, as long"
 
@@ -84,7 +84,8 @@ def test_a_checkpoint_signed_by_another_user_is_refused(folder: Path, marker: Pa
 
 @pytest.mark.parametrize("change", ["flip", "truncate", "append", "empty", "swap"])
 def test_an_altered_stream_is_refused(change: str, folder: Path, marker: Path) -> None:
-    path = folder / "c" / "objects.pkl"
+    stream = json.loads((folder / "c" / "manifest.json").read_bytes())["body"]["stream"]
+    (path,) = (folder / "buffers").glob(f"{stream[0]}*")
     data = path.read_bytes()
     path.write_bytes(
         {
@@ -95,10 +96,10 @@ def test_an_altered_stream_is_refused(change: str, folder: Path, marker: Path) -
             "swap": b"cos\nsystem\n(S'touch " + bytes(marker) + b"'\ntR.",
         }[change]
     )
-    with pytest.raises(CheckpointRejected, match=r"objects\.pkl is damaged"):
+    with pytest.raises(CheckpointRejected, match="all of it is damaged"):
         _load(folder)
     assert not marker.exists()
-    with pytest.raises(CheckpointRejected, match=r"objects\.pkl"):
+    with pytest.raises(CheckpointRejected, match=f"of its file buffers/{path.name}"):
         checkpoint.verify(str(folder), "c", KEY)
 
 
@@ -108,7 +109,7 @@ def _rewritten(change: str, data: bytes) -> bytes:
         case "sequence":
             outer["body"]["sequence"] = 99
         case "digest":
-            outer["body"]["stream_sha256"] = "0" * 64
+            outer["body"]["stream"] = ["0" * 64]
         case "python":
             outer["body"]["versions"]["python"] = "3.9.1"
         case "signature":
@@ -158,10 +159,10 @@ def test_names_that_are_no_checkpoint_are_missing(name: str, folder: Path) -> No
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "link"])
 def test_a_damaged_buffer_costs_its_variable_only(damage: str, folder: Path, tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
-    buffer = next(p for p in (folder / "c" / "buffers").iterdir() if p.read_bytes() == _large(1).tobytes())
+    buffer = file_of(folder, _large(1).tobytes())
     match damage:
         case "flip":
-            buffer.write_bytes(b"\1" + buffer.read_bytes()[1:])
+            buffer.write_bytes(buffer.read_bytes()[:-1] + bytes([buffer.read_bytes()[-1] ^ 1]))
         case "truncate":
             buffer.write_bytes(buffer.read_bytes()[:-1])
         case "remove":

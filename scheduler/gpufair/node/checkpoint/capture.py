@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import errno
-import hashlib
-import os
 import re
 import sys
 import time
 import types
 import warnings
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import IO, Any, BinaryIO, cast
+from dataclasses import dataclass, field, replace
+from typing import IO, Any, cast
 
 from gpufair.node.checkpoint import process
+from gpufair.node.checkpoint.catalogue import sweep
+from gpufair.node.checkpoint.coding import Coder, NotReadable
+from gpufair.node.checkpoint.deposit import Deposit, QuotaUsedUp
 from gpufair.node.checkpoint.errors import CheckpointFailed
-from gpufair.node.checkpoint.manifest import MIN_KEY_BYTES, STREAM, Manifest, Record, buffer_name, versions
+from gpufair.node.checkpoint.manifest import MIN_KEY_BYTES, Manifest, Record, versions
+from gpufair.node.checkpoint.options import StoreOptions
 from gpufair.node.checkpoint.pickler import PRELUDE, SessionPickler
 from gpufair.node.checkpoint.reasons import explain
+from gpufair.node.checkpoint.sinks import Digests, MemoCounter, OutOfTime, Pieces, Sink
 from gpufair.node.checkpoint.storage import Store, open_store, valid_id
+from gpufair.node.checkpoint.tracker import UNKNOWN, Changes, Tracker
 from gpufair.node.checkpoint.views import Views
 
 EXTRA_BUDGET_BYTES = 64 << 20  # old cell outputs are a convenience; they must not double a checkpoint
@@ -35,7 +38,14 @@ _OWNED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """What was saved. ``lost`` are (name, reason) of the variables that are not in the checkpoint."""
+    """What was saved.
+
+    Attributes:
+        size_bytes: What a restore brings back.
+        lost: (name, reason) of the variables that are not in the checkpoint.
+        written_bytes: What this save added to the store; the rest was there.
+        torn: Why the values may not belong together; empty if nothing speaks against it.
+    """
 
     id: str
     sequence: int
@@ -43,6 +53,8 @@ class SaveResult:
     duration_s: float
     saved: tuple[str, ...]
     lost: tuple[tuple[str, str], ...]
+    written_bytes: int = 0
+    torn: str = ""
 
 
 @dataclass(slots=True)
@@ -54,8 +66,11 @@ class _Captured:
     buffers_of: list[range] = field(default_factory=list)  # for each record, which of ``buffers``
     failed: dict[str, str] = field(default_factory=dict)
     failed_extras: set[str] = field(default_factory=set)
-    stream_size: int = 0
-    stream_sha256: str = ""
+
+    @property
+    def used(self) -> list[int]:
+        """Which of ``buffers`` records ask for, in order."""
+        return [number for numbers in self.buffers_of for number in numbers]
 
 
 def save(
@@ -69,11 +84,14 @@ def save(
     hidden: frozenset[str] = frozenset(),
     extras: Sequence[tuple[str, object]] = (),
     unsavable: Mapping[str, str] | None = None,
+    options: StoreOptions | None = None,
+    tracker: Tracker | None = None,
     store: Store | None = None,
 ) -> SaveResult:
     """Save the variables of ``namespace`` as checkpoint ``id``.
 
-    Call it where no cell runs, in the thread that runs the cells: what another thread changes meanwhile is torn.
+    Call it where no cell runs, in the thread that runs the cells. If other threads of the user's are alive, a change
+    that they make meanwhile is noticed, and the checkpoint says so (``torn``).
 
     Args:
         namespace: The live globals of the session. Not changed.
@@ -86,55 +104,120 @@ def save(
         extras: Objects of the caller's own, (name, object), given back by ``load``. Saved after the variables and with
             their identities, in order, as long as they fit into ``EXTRA_BUDGET_BYTES``.
         unsavable: Variables that the caller knows not to be savable, with the reasons.
+        options: Rules of the store.
+        tracker: The session's own, kept from save to save: with it, what has not changed is not read again.
         store: For tests; by default the one that ``directory`` names.
 
     Raises:
-        CheckpointFailed: Nothing was saved (a full disk, say). No trace of it is left, earlier checkpoints are whole.
+        CheckpointFailed: Nothing was saved (a full disk, say). Earlier checkpoints are whole.
     """
     began = time.monotonic()
     if not valid_id(id):
         raise CheckpointFailed(id, "its name may hold letters, digits and ._- only, and at most 128 of them")
     if len(key) < MIN_KEY_BYTES:
         raise CheckpointFailed(id, f"the key has {len(key)} bytes and must have {MIN_KEY_BYTES} at least")
+    options, tracker = options or StoreOptions(), tracker or Tracker(track=False)
     try:
+        coder = Coder(key, options)
         store = store or open_store(directory)
         store.create(id)
-    except (OSError, ImportError, ValueError) as err:
+    except (OSError, ImportError, ValueError, NotReadable) as err:
         raise CheckpointFailed(id, _told(err, directory)) from err
+    others = process.user_threads()
     try:
-        captured, lost = _capture(store, id, namespace, hidden, [*process.generators(), *extras], unsavable or {})
-        records, sizes = _write_buffers(store, id, captured)
+        tracker.memory.begin()
+        with Deposit(store, coder, tracker.memory, options) as deposit:
+            captured, lost, stream = _capture(
+                deposit, namespace, hidden, [*process.generators(), *extras], unsavable or {}
+            )
+            records, buffers = _put_buffers(deposit, captured)
+        fingerprints = Tracker.fingerprints(records, buffers)
+        torn = ""
+        if others and (changed := _changed(namespace, records, buffers, hidden, lost, tracker)):
+            torn = f"{changed} changed while it was saved; {len(others)} other threads were running ({others[0]})"
         manifest = Manifest(
             id=id,
             sequence=sequence,
             created_s=time.time(),
             versions=versions(),
-            stream_size=captured.stream_size,
-            stream_sha256=captured.stream_sha256,
-            records=tuple(records),
-            buffers=sizes,
+            stream=stream,
+            records=records,
+            buffers=buffers,
+            pieces=deposit.pieces,
             lost=tuple(lost.items()),
             cwd=process.working_directory(),
             sys_path=tuple(str(entry) for entry in sys.path),
             meta=dict(meta),
+            torn=torn,
         )
-        sealed = manifest.sealed(key)
+        sealed = manifest.sealed(key, coder)
         store.publish(id, sealed)
+        tracker.saved(fingerprints, lost.keys() - (unsavable or {}).keys())
     except BaseException as err:
-        with suppress(OSError):  # without its manifest it counts as absent; the next prune clears it away
+        with suppress(OSError):  # without its manifest it counts as absent
             store.remove(id)
+            store.release(id)
+            sweep(directory, key, store=store)  # what it has written may be what fills the disk
         if isinstance(err, OSError | MemoryError):
             raise CheckpointFailed(id, _told(err, directory)) from err
         raise
     finally:
+        tracker.memory.end()
         store.release(id)
     saved = tuple(record.name for record in records if record.kind == "variable")
     return SaveResult(
-        id, sequence, manifest.size_bytes + len(sealed), time.monotonic() - began, saved, tuple(lost.items())
+        id,
+        sequence,
+        manifest.size_bytes,
+        time.monotonic() - began,
+        saved,
+        tuple(lost.items()),
+        deposit.written_bytes + len(sealed),
+        torn,
+    )
+
+
+def changes(
+    namespace: dict[str, Any], tracker: Tracker, *, hidden: frozenset[str] = frozenset(), unsavable: Collection[str] = (), within_s: float | None = None
+) -> Changes:
+    """What has changed since the last checkpoint that was saved or loaded with this ``tracker``.
+
+    Call it where ``save`` may be called. Never says "unchanged" by guess: small objects are pickled and compared, large
+    buffers are known by the page tables (or a checksum) to be as they were. Variables that cannot be saved are left out.
+
+    Args:
+        unsavable: Variables to leave out, as in ``save``.
+        within_s: Stop then; what was not reached is ``unknown``.
+    """
+    began = time.monotonic()
+    deadline = None if within_s is None else began + within_s
+    variables = [variable for variable in _candidates(namespace, hidden) if variable[0] not in unsavable]
+    if tracker.last is None:
+        return Changes(tuple(name for name, _ in variables), (), time.monotonic() - began)
+    seen = _Captured()
+    with suppress(OutOfTime):
+        _pass(Digests(deadline), namespace, [v for v in variables if v[0] not in tracker.lost], [], seen)
+        for variable in variables:  # by themselves: a failure leaves the memo in disorder
+            if variable[0] in tracker.lost and _pass(Digests(deadline), namespace, [variable], []).records:
+                seen.failed[variable[0]] = "can be saved by now"
+    now = tracker.look(seen.records, seen.buffers_of, seen.buffers, read=False, deadline=deadline)
+    reached = {**now, **seen.failed}
+    last = tracker.last | dict.fromkeys(tracker.lost, "")
+    unknown = [name for name, _ in variables if name not in reached or now.get(name) == UNKNOWN]
+    return Changes(
+        changed=tuple(
+            name
+            for name in {**reached, **last}
+            if name not in unknown and (name in seen.failed or now.get(name) != last.get(name))
+        ),
+        unknown=tuple(unknown),
+        taken_s=time.monotonic() - began,
     )
 
 
 def _told(err: BaseException, directory: str) -> str:
+    if isinstance(err, QuotaUsedUp):
+        return str(err.strerror)
     if isinstance(err, OSError) and err.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         full = "the quota is used up" if err.errno == errno.EDQUOT else "there is no space left"
         return f"{full} in {directory}; free space there, or delete large variables"
@@ -174,14 +257,13 @@ def _rank(value: object) -> int:
 
 
 def _capture(
-    store: Store,
-    checkpoint: str,
+    deposit: Deposit,
     namespace: dict[str, Any],
     hidden: frozenset[str],
     extras: list[tuple[str, object]],
     unsavable: Mapping[str, str],
-) -> tuple[_Captured, dict[str, str]]:
-    """Pickle what can be pickled.
+) -> tuple[_Captured, dict[str, str], tuple[str, ...]]:
+    """Pickle what can be pickled, and put the stream into the store.
 
     Optimistic: usually nothing fails and one pass is enough. After a failure the memo holds halves of objects, so the
     pass only goes on to find the other failures, and the next one leaves all of those out.
@@ -190,59 +272,37 @@ def _capture(
     lost: dict[str, str] = {name: unsavable[name] for name, _ in variables if name in unsavable}
     dropped: set[str] = set()
     while True:
-        with store.write(checkpoint, STREAM) as file:
-            captured = _pass(
-                file,
-                namespace,
-                [item for item in variables if item[0] not in lost],
-                [item for item in extras if item[0] not in dropped],
-            )
+        sink = Pieces(deposit)
+        captured = _pass(
+            sink,
+            namespace,
+            [item for item in variables if item[0] not in lost],
+            [item for item in extras if item[0] not in dropped],
+        )
         if not captured.failed and not captured.failed_extras:
-            return captured, lost
+            return captured, lost, sink.digests()
         lost |= captured.failed
         dropped |= captured.failed_extras
 
 
-class _Sink:
-    """Counts, digests and writes the stream; after ``discard`` it does nothing any more."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file: BinaryIO | None = file
-        self._digest = hashlib.sha256()
-        self.size = 0
-        self.error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        if self._file is not None:
-            try:
-                self._file.write(view)
-            except OSError as err:  # a full disk is no variable's fault; the pass ends with it
-                self.error = err
-                raise
-            self._digest.update(view)
-        self.size += view.nbytes
-        return view.nbytes
-
-    def discard(self) -> None:
-        self._file = None
-
-    def hexdigest(self) -> str:
-        return self._digest.hexdigest()
-
-
 def _pass(
-    file: BinaryIO, namespace: dict[str, Any], variables: list[tuple[str, object]], extras: list[tuple[str, object]]
+    sink: Sink,
+    namespace: dict[str, Any],
+    variables: list[tuple[str, object]],
+    extras: list[tuple[str, object]],
+    done: _Captured | None = None,
 ) -> _Captured:
-    sink = _Sink(file)
+    """Pickle all once, into ``done``: what was complete when the sink gave up is there."""
+    done = done or _Captured()
     sink.write(PRELUDE)
     pickler = SessionPickler(cast("IO[bytes]", sink), namespace, Views(value for _, value in variables))
-    done = _Captured(buffers=pickler.buffers)
+    memo = MemoCounter(pickler, sink)
+    done.buffers = pickler.buffers
     extra_from = -1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside other people's reducers are not the user's cell's
         for kind, name, value in [*(("variable", *v) for v in variables), *(("extra", *e) for e in extras)]:
-            start, first = sink.size, len(pickler.buffers)
+            start, first, entry = sink.size, len(pickler.buffers), memo.next
             if kind == "extra" and extra_from < 0:
                 extra_from = start + sum(buffer.nbytes for buffer in pickler.buffers)
             try:
@@ -261,29 +321,34 @@ def _pass(
                 continue
             if kind == "extra" and sink.size + sum(b.nbytes for b in pickler.buffers) - extra_from > EXTRA_BUDGET_BYTES:
                 break  # the bytes of this one stay in the stream, unused
-            done.records.append(Record(kind, name, start, sink.size - start))
+            memo.count()
+            done.records.append(Record(kind, name, start, sink.size - start, entry, (), sink.end_record()))
             done.buffers_of.append(range(first, len(pickler.buffers)))
-    if not done.failed and not done.failed_extras:
-        done.stream_size, done.stream_sha256 = sink.size, sink.hexdigest()
     return done
 
 
-def _write_buffers(store: Store, checkpoint: str, captured: _Captured) -> tuple[list[Record], dict[str, int]]:
-    """Write the buffers that are used, each content once. Digests are computed ahead, in threads."""
-    wanted = [number for numbers in captured.buffers_of for number in numbers]
-    digests: dict[int, str] = {}
-    sizes: dict[str, int] = {}
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="gpufair-digest") as pool:
-        ahead = pool.map(lambda number: hashlib.sha256(captured.buffers[number]).hexdigest(), wanted)
-        for number, digest in zip(wanted, ahead, strict=True):
-            digests[number] = digest
-            if digest not in sizes:
-                raw = captured.buffers[number]
-                with store.write(checkpoint, buffer_name(digest)) as file:
-                    file.write(raw)
-                sizes[digest] = raw.nbytes
-    records = [
-        Record(record.kind, record.name, record.offset, record.size, tuple(digests[n] for n in numbers))
-        for record, numbers in zip(captured.records, captured.buffers_of, strict=True)
-    ]
-    return records, sizes
+def _put_buffers(deposit: Deposit, captured: _Captured) -> tuple[tuple[Record, ...], tuple[tuple[str, ...], ...]]:
+    """Put the buffers that are used into the store."""
+    under_way = [deposit.buffer(captured.buffers[number]) for number in captured.used]
+    buffers = tuple(tuple(done.result() for done in parts) for parts in under_way)
+    records, at = [], 0
+    for record, numbers in zip(captured.records, captured.buffers_of, strict=True):
+        records.append(replace(record, buffers=tuple(range(at, at + len(numbers)))))
+        at += len(numbers)
+    return tuple(records), buffers
+
+
+def _changed(
+    namespace: dict[str, Any],
+    records: tuple[Record, ...],
+    buffers: tuple[tuple[str, ...], ...],
+    hidden: frozenset[str],
+    lost: dict[str, str],
+    tracker: Tracker,
+) -> str:
+    """The first variable that is not what it was when it was saved, empty if all are."""
+    again = _pass(Digests(), namespace, [v for v in _candidates(namespace, hidden) if v[0] not in lost], [])
+    was = Tracker.fingerprints(records, buffers)
+    now = tracker.look(again.records, again.buffers_of, again.buffers, read=True)
+    names = [*again.failed, *(name for name in {**was, **now} if was.get(name) != now.get(name))]
+    return names[0] if names else ""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
+import time
 from dataclasses import dataclass
 
+from gpufair.node.checkpoint.coding import Coder
 from gpufair.node.checkpoint.errors import CheckpointMissing, CheckpointRejected
-from gpufair.node.checkpoint.manifest import MAX_MANIFEST_BYTES, STREAM, Manifest, buffer_name, unsealed
-from gpufair.node.checkpoint.storage import MANIFEST, Store, open_store, valid_id
-
-_CHUNK = 4 << 20
+from gpufair.node.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest, files_unproven, unsealed
+from gpufair.node.checkpoint.options import StoreOptions
+from gpufair.node.checkpoint.reading import Damaged, Reading
+from gpufair.node.checkpoint.storage import Store, open_store, valid_id
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointInfo:
-    """A checkpoint as the lists show it. ``lost`` are (name, reason) of what was not saved."""
+    """A checkpoint as the lists show it.
+
+    Attributes:
+        size_bytes: What a restore brings back.
+        stored_bytes: What its files take, shared ones included.
+        lost: (name, reason) of what was not saved.
+        torn: Why its values may not belong together; empty if nothing speaks against it.
+    """
 
     id: str
     sequence: int
@@ -22,22 +30,24 @@ class CheckpointInfo:
     size_bytes: int
     saved: tuple[str, ...]
     lost: tuple[tuple[str, str], ...]
+    stored_bytes: int = 0
+    torn: str = ""
+    encrypted: bool = False
 
 
-def read_manifest(store: Store, checkpoint: str, key: bytes, directory: str) -> Manifest:
+def read_manifest(store: Store, checkpoint: str, coder: Coder, key: bytes, directory: str) -> Manifest:
     """The manifest of a finished checkpoint, its signature checked.
 
     Raises:
         CheckpointMissing: There is none, or it was never finished.
         CheckpointRejected: Its signature does not fit.
     """
-    size = store.size(checkpoint, MANIFEST) if valid_id(checkpoint) else None
+    size = store.manifest_size(checkpoint) if valid_id(checkpoint) else None
     if size is None:
         raise CheckpointMissing(checkpoint, directory)
     if size > MAX_MANIFEST_BYTES:
         raise CheckpointRejected(checkpoint, f"its manifest has {size} bytes and may have {MAX_MANIFEST_BYTES}")
-    with store.read(checkpoint, MANIFEST) as file:
-        return unsealed(file.read(MAX_MANIFEST_BYTES), checkpoint=checkpoint, key=key)
+    return unsealed(store.manifest(checkpoint), checkpoint=checkpoint, key=key, coder=coder)
 
 
 def listing(directory: str, key: bytes, *, store: Store | None = None) -> list[CheckpointInfo]:
@@ -45,16 +55,21 @@ def listing(directory: str, key: bytes, *, store: Store | None = None) -> list[C
 
     Content is not read (see ``verify``); unfinished, foreign and truncated ones are left out.
     """
-    store = store or open_store(directory)
-    found = []
-    for name in store.ids():
+    return [_info(manifest) for manifest in _valid(store or open_store(directory), key, directory)]
+
+
+def _valid(store: Store, key: bytes, directory: str) -> list[Manifest]:
+    coder, found = Coder(key, StoreOptions()), []
+    names = store.ids()
+    present = store.buffers() if names else {}
+    for name in names:
         try:
-            manifest = read_manifest(store, name, key, directory)
+            manifest = read_manifest(store, name, coder, key, directory)
         except (CheckpointMissing, CheckpointRejected, OSError):
             continue
-        if _complete(store, manifest):
-            found.append(_info(manifest))
-    return sorted(found, key=lambda info: (info.sequence, info.created_s))
+        if all(present.get(file) == manifest.pieces[digest].stored for file, digest in manifest.files(coder).items()):
+            found.append(manifest)
+    return sorted(found, key=lambda manifest: (manifest.sequence, manifest.created_s))
 
 
 def latest(directory: str, key: bytes, *, store: Store | None = None) -> CheckpointInfo | None:
@@ -70,45 +85,73 @@ def verify(directory: str, id: str, key: bytes, *, store: Store | None = None) -
         CheckpointMissing: There is none, or it was never finished.
         CheckpointRejected: Its signature does not fit, or a file is missing, truncated or altered; the text says which.
     """
-    store = store or open_store(directory)
-    manifest = read_manifest(store, id, key, directory)
-    files = {STREAM: (manifest.stream_size, manifest.stream_sha256)}
-    files |= {buffer_name(digest): (size, digest) for digest, size in manifest.buffers.items()}
-    for name, (size, expected) in files.items():
-        if store.size(id, name) != size:
-            raise CheckpointRejected(id, f"{name} has {store.size(id, name) or 0} bytes and must have {size}")
-        digest = hashlib.sha256()
-        with store.read(id, name) as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-        if digest.hexdigest() != expected:
-            raise CheckpointRejected(id, f"{name} is damaged or was altered (its digest does not fit)")
+    store, coder = store or open_store(directory), Coder(key, StoreOptions())
+    manifest = read_manifest(store, id, coder, key, directory)
+    reading = Reading(store, manifest, coder)
+    for name, digest in manifest.files(coder).items():
+        try:
+            reading.fetch(digest, memoryview(bytearray(manifest.pieces[digest].size)))
+        except Damaged as err:
+            raise CheckpointRejected(id, f"of its file buffers/{name}: {err}") from err
     return _info(manifest)
 
 
-def prune(directory: str, key: bytes, *, keep: int = 2, store: Store | None = None) -> list[str]:
-    """Remove all valid checkpoints but the newest ``keep``, and the remains of saves that died.
+def prune(directory: str, key: bytes, *, keep: int = 2, keep_s: float = 0.0, store: Store | None = None) -> list[str]:
+    """Remove what is too old or too much, the remains of saves that died, and the files that nothing needs any more.
 
-    Never removed: the newest valid one, whatever ``keep`` says; one that is being written; and any that this key
+    Never removed: the newest valid one, whatever the rules say; one that is being written; and any that this key
     cannot verify, because it is not ours to judge.
 
-    Returns: The names of what was removed.
+    Args:
+        keep: So many of the newest valid ones stay, at least one.
+        keep_s: And of those the ones that are younger than this; 0: all.
+
+    Returns: The names of the checkpoints that were removed.
     """
     store = store or open_store(directory)
-    valid = listing(directory, key, store=store)
-    old = [info.id for info in valid[: -max(keep, 1)]]
-    dead = [name for name in store.ids() if store.size(name, MANIFEST) is None and not store.being_written(name)]
+    valid = _valid(store, key, directory)
+    since = time.time() - keep_s if keep_s else 0.0
+    stay = {m.id for m in valid[-max(keep, 1) :] if m.created_s >= since} | {m.id for m in valid[-1:]}
+    old = [manifest.id for manifest in valid if manifest.id not in stay]
+    dead = [name for name in store.ids() if store.manifest_size(name) is None and not store.being_written(name)]
     for name in [*old, *dead]:
         store.remove(name)
+    sweep(directory, key, store=store)
     return [*old, *dead]
 
 
-def _complete(store: Store, manifest: Manifest) -> bool:
-    return store.size(manifest.id, STREAM) == manifest.stream_size and all(
-        store.size(manifest.id, buffer_name(digest)) == size for digest, size in manifest.buffers.items()
-    )
+def sweep(directory: str, key: bytes, *, store: Store | None = None) -> list[str]:
+    """Remove the files of ``buffers/`` that no checkpoint needs, unless somebody is saving. Returns their names."""
+    store = store or open_store(directory)
+    return store.sweep(lambda: _needed(store, key))
+
+
+def _needed(store: Store, key: bytes) -> set[str] | None:
+    """The files that any checkpoint here may need, valid or not; None if that cannot be known."""
+    coder, needed = Coder(key, StoreOptions()), set[str]()
+    for name in store.ids():
+        size = store.manifest_size(name)
+        if size is None or size > MAX_MANIFEST_BYTES:
+            continue  # no version loads that
+        files = files_unproven(store.manifest(name), coder)
+        if files is None:
+            return None
+        needed |= files
+    return needed
 
 
 def _info(manifest: Manifest) -> CheckpointInfo:
     saved = tuple(record.name for record in manifest.records if record.kind == "variable")
-    return CheckpointInfo(manifest.id, manifest.sequence, manifest.created_s, manifest.size_bytes, saved, manifest.lost)
+    stored = sum(piece.stored for piece in manifest.pieces.values())
+    sealed = any("+" in piece.coding for piece in manifest.pieces.values())
+    return CheckpointInfo(
+        manifest.id,
+        manifest.sequence,
+        manifest.created_s,
+        manifest.size_bytes,
+        saved,
+        manifest.lost,
+        stored,
+        manifest.torn,
+        sealed,
+    )

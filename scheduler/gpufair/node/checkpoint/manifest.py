@@ -6,6 +6,7 @@ have been checked.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import json
@@ -14,13 +15,13 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gpufair.node.checkpoint.coding import Coder, NotReadable
 from gpufair.node.checkpoint.errors import CheckpointRejected
 
-FORMAT = 1
-STREAM = "objects.pkl"
+FORMAT = 2  # 1 had its buffers in a folder of each checkpoint
 MAX_MANIFEST_BYTES = 64 << 20  # 100,000 variables with 10 buffers each are about 30 MB
 MIN_KEY_BYTES = 16
-_DOMAIN = b"gpufair checkpoint manifest 1\n"
+_DOMAIN = b"gpufair checkpoint manifest 1\n"  # of all formats: so that another one is told by name
 
 # Objects of these change their pickled form between major versions; the rest of the world is the user's own matter.
 _VERSIONED = ("cloudpickle", "numpy", "pandas", "scipy", "sklearn", "torch")
@@ -28,49 +29,76 @@ _VERSIONED = ("cloudpickle", "numpy", "pandas", "scipy", "sklearn", "torch")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One object of the stream, in loading order. ``kind`` is ``variable`` or ``extra`` (the caller's own)."""
+    """One object of the stream, in loading order. ``kind`` is ``variable`` or ``extra`` (the caller's own).
+
+    Attributes:
+        memo: The first entry of the shared memo that it makes. So the later ones keep their numbers without it.
+        buffers: Its out-of-band buffers in the order in which the stream asks for them, by place in the manifest's list.
+        fingerprint: sha256 of its pickle; with the digests of its buffers it says whether the variable has changed.
+    """
 
     kind: str
     name: str
     offset: int
     size: int
-    buffers: tuple[str, ...] = ()  # sha256 of each out-of-band buffer, in the order the stream asks for them
+    memo: int
+    buffers: tuple[int, ...] = ()
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A file of ``buffers/``. ``size`` is that of its content, ``stored`` that of the file."""
+
+    size: int
+    stored: int
+    coding: str
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """See the module. ``buffers`` maps the sha256 (= file name) of each buffer to its bytes."""
+    """See the module.
+
+    Attributes:
+        stream: The pickles, one after the other, as the sha256 of each piece.
+        buffers: Each buffer likewise.
+        pieces: All of these, by sha256.
+        torn: Why the values may not belong together; empty if nothing speaks against it.
+    """
 
     id: str
     sequence: int
     created_s: float
     versions: dict[str, str]
-    stream_size: int
-    stream_sha256: str
+    stream: tuple[str, ...]
     records: tuple[Record, ...]
-    buffers: dict[str, int]
+    buffers: tuple[tuple[str, ...], ...]
+    pieces: dict[str, Piece]
     lost: tuple[tuple[str, str], ...]
     cwd: str
     sys_path: tuple[str, ...]
     meta: dict[str, Any]
+    torn: str = ""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the checkpoint without the manifest itself."""
-        return self.stream_size + sum(self.buffers.values())
+        """Bytes that a restore brings back: shared ones count as often as they are used."""
+        return sum(self.pieces[d].size for digests in (self.stream, *self.buffers) for d in digests)
 
-    def sealed(self, key: bytes) -> bytes:
+    def files(self, coder: Coder) -> dict[str, str]:
+        """The files it needs: name to sha256 of the content."""
+        return {coder.name(digest, piece.coding): digest for digest, piece in self.pieces.items()}
+
+    def sealed(self, key: bytes, coder: Coder) -> bytes:
         """The bytes of the manifest file."""
         body = {"format": FORMAT, **asdict(self)}
-        return json.dumps({"signature": _sign(body, key), "body": body}, ensure_ascii=True).encode()
+        data = json.dumps({"signature": _sign(body, key), "body": body}, ensure_ascii=True).encode()
+        if coder.seals:  # names of variables tell a lot
+            data = json.dumps({"sealed": base64.b64encode(coder.seal(data)).decode()}).encode()
+        return data
 
 
-def buffer_name(sha256: str) -> str:
-    """File of a buffer. By content: the same bytes are written once, and a later checkpoint may find them there."""
-    return f"buffers/{sha256}"
-
-
-def unsealed(data: bytes, *, checkpoint: str, key: bytes) -> Manifest:
+def unsealed(data: bytes, *, checkpoint: str, key: bytes, coder: Coder) -> Manifest:
     """The manifest in ``data``, once its signature has been checked.
 
     Raises:
@@ -78,9 +106,11 @@ def unsealed(data: bytes, *, checkpoint: str, key: bytes) -> Manifest:
             that this version does not know.
     """
     try:
-        outer = json.loads(data)
+        outer = _opened(json.loads(data), coder)
         body, signature = outer["body"], outer["signature"]
         expected = _sign(body, key)
+    except NotReadable as err:
+        raise CheckpointRejected(checkpoint, f"its manifest is not readable: {err}") from err
     except (ValueError, KeyError, TypeError, RecursionError) as err:
         raise CheckpointRejected(checkpoint, "its manifest is not readable; it was damaged or altered") from err
     if not isinstance(signature, str) or not hmac.compare_digest(signature.encode(), expected.encode()):
@@ -96,9 +126,33 @@ def unsealed(data: bytes, *, checkpoint: str, key: bytes) -> Manifest:
         raise CheckpointRejected(checkpoint, f"it was written as {body['id']!r} and has been renamed or copied here")
     fields = {name: value for name, value in body.items() if name != "format"}
     fields["records"] = tuple(Record(**{**r, "buffers": tuple(r["buffers"])}) for r in body["records"])
+    fields["stream"] = tuple(body["stream"])
+    fields["buffers"] = tuple(tuple(digests) for digests in body["buffers"])
+    fields["pieces"] = {digest: Piece(**piece) for digest, piece in body["pieces"].items()}
     fields["lost"] = tuple((name, reason) for name, reason in body["lost"])
     fields["sys_path"] = tuple(body["sys_path"])
     return Manifest(**fields)
+
+
+def _opened(outer: Any, coder: Coder) -> Any:
+    if isinstance(outer, dict) and "sealed" in outer:
+        return json.loads(coder.opened(base64.b64decode(outer["sealed"], validate=True)))
+    return outer
+
+
+def files_unproven(data: bytes, coder: Coder) -> set[str] | None:
+    """The files that a manifest names whose signature does not fit: whatever it is, it may be of use to somebody.
+
+    Returns: None if it is encrypted with another key, so that nobody here can tell. Empty for what no version can read.
+    """
+    try:
+        outer = json.loads(data)
+        pieces = _opened(outer, coder)["body"]["pieces"]
+        return {coder.name(digest, piece["coding"]) for digest, piece in pieces.items()}
+    except NotReadable:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return set()
 
 
 def _sign(body: object, key: bytes) -> str:

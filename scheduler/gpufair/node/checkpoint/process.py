@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,35 @@ def enter(cwd: str, sys_path: Sequence[str]) -> list[str]:
     back = [entry for entry in sys_path[common:] if usable(entry)]
     sys.path[:] = [*front, *sys.path, *dict.fromkeys(back)]
     return warnings
+
+
+# Threads of these are the kernel's own, or ours; they touch no variable.
+_OWN = (
+    "ipykernel",
+    "IPython",
+    "jupyter_client",
+    "zmq",
+    "tornado",
+    "gpufair",
+    "jupyter_gpufair",
+    "debugpy",
+    "pydevd",
+    "_pydevd_bundle",
+    "fsspec",
+)
+
+
+def user_threads() -> list[str]:
+    """Names of the live threads, beside this one, that may change the session's variables."""
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if thread is not threading.current_thread() and thread.is_alive() and not _ours(thread)
+    ]
+
+
+def _ours(thread: threading.Thread) -> bool:
+    target: Any = getattr(thread, "_target", None)
+    makers = (type(thread).__module__, getattr(target, "__module__", None) or "")
+    names = ("gpufair-", "fsspecIO", "pydevd.", "IPythonHistorySavingThread")
+    return thread.name.startswith(names) or any(maker.partition(".")[0] in _OWN for maker in makers)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
+import gc
 import pickle
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
 from gpufair.node.checkpoint import process
 from gpufair.node.checkpoint.catalogue import read_manifest
+from gpufair.node.checkpoint.coding import Coder, readable
 from gpufair.node.checkpoint.errors import CheckpointRejected
-from gpufair.node.checkpoint.manifest import STREAM, Manifest, Record, buffer_name, compare
+from gpufair.node.checkpoint.manifest import Manifest, Record, compare
 from gpufair.node.checkpoint.opcodes import Use, memo_use
+from gpufair.node.checkpoint.options import StoreOptions
 from gpufair.node.checkpoint.pickler import NAMESPACE, PRELUDE
+from gpufair.node.checkpoint.reading import Reading
 from gpufair.node.checkpoint.reasons import explain_load
 from gpufair.node.checkpoint.salvage import Lost, salvage
+from gpufair.node.checkpoint.sinks import MemoCounter
 from gpufair.node.checkpoint.storage import Store, open_store
+from gpufair.node.checkpoint.tracker import Tracker
+
+_DAMAGED = "its data is damaged in the checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,42 +44,54 @@ def load(
     directory: str,
     id: str,  # noqa: A002 - the word of the wire
     key: bytes,
+    tracker: Tracker | None = None,
     store: Store | None = None,
 ) -> RestoreResult:
     """Load checkpoint ``id`` into ``namespace``, which stays the globals of all functions that were defined in it.
 
     Variables that the checkpoint does not hold stay as they are. Also set: working directory, import path and the
-    states of the random number generators.
+    states of the random number generators. A damaged file costs the variables that need it, and they are named.
+
+    Args:
+        tracker: The session's own: the next ``save`` with it writes only what has changed since.
 
     Raises:
         CheckpointMissing: There is none, or it was never finished.
-        CheckpointRejected: Wrong signature, damaged, or of another Python. Nothing was unpickled or changed.
+        CheckpointRejected: Wrong signature, damaged as a whole, or of another Python. Nothing was unpickled or changed.
     """
     try:
         store = store or open_store(directory)
-        manifest = read_manifest(store, id, key, directory)
+        coder = Coder(key, StoreOptions())
+        manifest = read_manifest(store, id, coder, key, directory)
         refusal, notes = compare(manifest.versions)
+        refusal = refusal or readable({piece.coding for piece in manifest.pieces.values()})
         if refusal is not None:
             raise CheckpointRejected(id, refusal)
-        stream = _checked_stream(store, manifest)
-        buffers, damaged = _checked_buffers(store, manifest)
+        stream, bad = _checked_stream(Reading(store, manifest, coder), manifest)
+        buffers = _checked_buffers(Reading(store, manifest, coder), manifest, tracker)
     except (OSError, ImportError, MemoryError) as err:
         raise CheckpointRejected(id, f"it could not be read ({getattr(err, 'strerror', None) or err})") from err
+    if manifest.torn:
+        notes.append(f"values of this checkpoint may not belong together: {manifest.torn}")
+    skipped = _unusable(manifest, bad, buffers)
+    variables = [record for record in manifest.records if record.kind == "variable"]
+    if variables and all(record in skipped for record in variables):
+        raise CheckpointRejected(id, f"all of it is damaged: {skipped[variables[0]][0]}")
     notes += process.enter(manifest.cwd, manifest.sys_path)
     builtins = namespace.get("__builtins__")
     lost = dict(manifest.lost)
     reader = _Reader(stream, manifest.records, buffers, namespace)
-    for record in manifest.records:
-        if any(digest in damaged for digest in record.buffers):
-            reader.skip(record, "its data is damaged in the checkpoint (its digest does not fit)")
+    for record, (why, unreadable) in skipped.items():
+        reader.skip(record, f"{_DAMAGED}: {why}", unreadable=unreadable)
     extras: dict[str, Any] = {}
     restored = []
-    for record, value in reader:
-        if record.kind == "variable":
-            namespace[record.name] = value
-            restored.append(record.name)
-        else:
-            extras[record.name] = value
+    with _no_collection():
+        for record, value in reader:
+            if record.kind == "variable":
+                namespace[record.name] = value
+                restored.append(record.name)
+            else:
+                extras[record.name] = value
     if builtins is not None:
         namespace["__builtins__"] = builtins  # cloudpickle puts a dict there
     lost |= reader.lost
@@ -86,34 +102,56 @@ def load(
     return RestoreResult(tuple(restored), tuple(lost.items()), manifest.meta, tuple(notes), extras)
 
 
-def _checked_stream(store: Store, manifest: Manifest) -> memoryview:
-    with store.read(manifest.id, STREAM) as file:
-        data = file.read(manifest.stream_size + 1)
-    if len(data) != manifest.stream_size or hashlib.sha256(data).hexdigest() != manifest.stream_sha256:
-        raise CheckpointRejected(manifest.id, f"{STREAM} is damaged or was altered (its digest does not fit)")
-    view = memoryview(data)
-    if bytes(view[: len(PRELUDE)]) != PRELUDE:
-        raise CheckpointRejected(manifest.id, f"{STREAM} does not begin as this version writes it")
-    return view
+def _unusable(
+    manifest: Manifest, bad: list[tuple[int, int, str]], buffers: list[bytearray | str]
+) -> dict[Record, tuple[str, bool]]:
+    """The records that cannot be loaded: why, and whether that is because of their pickle itself."""
+    found = {}
+    for record in manifest.records:
+        start, end = record.offset, record.offset + record.size
+        stream_why = next((why for first, last, why in bad if first < end and start < last), None)
+        buffer_why = next((data for number in record.buffers if isinstance(data := buffers[number], str)), None)
+        if why := stream_why or buffer_why:
+            found[record] = why, stream_why is not None
+    return found
 
 
-def _checked_buffers(store: Store, manifest: Manifest) -> tuple[dict[str, bytearray], frozenset[str]]:
-    """All buffers whose digest fits, and the names of the others. In threads: reading and hashing release the GIL."""
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection while hundreds of thousands of new objects come to life: none of them is garbage."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
-    def read(digest: str) -> bytearray | None:
-        data = bytearray(manifest.buffers[digest])
-        try:
-            with store.read(manifest.id, buffer_name(digest)) as file:
-                count = cast("io.BufferedIOBase", file).readinto(data)
-                whole = count == len(data) and not file.read(1)
-        except OSError:
-            return None
-        return data if whole and hashlib.sha256(data).hexdigest() == digest else None
 
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="gpufair-restore") as pool:
-        found = dict(zip(manifest.buffers, pool.map(read, manifest.buffers), strict=True))
-    good = {digest: data for digest, data in found.items() if data is not None}
-    return good, frozenset(found) - frozenset(good)
+def _checked_stream(reading: Reading, manifest: Manifest) -> tuple[memoryview, list[tuple[int, int, str]]]:
+    """The stream, and which parts of it are damaged, as (start, end, why)."""
+    data = bytearray(reading.size(manifest.stream))
+    wrong = reading.all([(manifest.stream, data)])[0]
+    bad, at = [], 0
+    for digest, why in zip(manifest.stream, wrong, strict=True):
+        size = manifest.pieces[digest].size
+        if why is not None:
+            bad.append((at, at + size, why))
+        at += size
+    if not any(start == 0 for start, _, _ in bad) and bytes(data[: len(PRELUDE)]) != PRELUDE:
+        raise CheckpointRejected(manifest.id, "its stream does not begin as this version writes it")
+    return memoryview(data), bad
+
+
+def _checked_buffers(reading: Reading, manifest: Manifest, tracker: Tracker | None) -> list[bytearray | str]:
+    """Each buffer, or what is wrong with it."""
+    found: list[bytearray | str] = [bytearray(reading.size(digests)) for digests in manifest.buffers]
+    wanted = list(zip(manifest.buffers, cast("list[bytearray]", found), strict=True))
+    memory = tracker.memory if tracker is not None else None
+    for number, wrong in enumerate(reading.all(wanted, memory)):
+        if why := next((why for why in wrong if why is not None), None):
+            found[number] = why
+    return found
 
 
 class _Source:
@@ -143,22 +181,23 @@ class _Source:
 
 
 class _Buffers:
-    """Hands out the buffers that the current record asks for. Equal content was stored once; each use gets its own."""
+    """Hands out the buffers that the current record asks for."""
 
-    def __init__(self, data: dict[str, bytearray], uses: Counter[str]) -> None:
-        self._data, self._uses = data, uses
-        self._next: Iterator[str] = iter(())
+    def __init__(self, data: list[bytearray | str]) -> None:
+        self._data = data
+        self._next: Iterator[int] = iter(())
 
-    def expect(self, digests: tuple[str, ...]) -> None:
-        self._next = iter(digests)
+    def expect(self, numbers: tuple[int, ...]) -> None:
+        self._next = iter(numbers)
 
     def __iter__(self) -> _Buffers:
         return self
 
     def __next__(self) -> bytearray:
-        digest = next(self._next)
-        # Not the original where there are several uses: the first user may change it before the next one asks.
-        return self._data[digest] if self._uses[digest] == 1 else bytearray(self._data[digest])
+        data = self._data[next(self._next)]
+        if isinstance(data, str):
+            raise KeyError(data)
+        return data
 
 
 class _Unpickler(pickle.Unpickler):
@@ -184,23 +223,26 @@ class _Reader:
         self,
         stream: memoryview,
         records: tuple[Record, ...],
-        buffers: dict[str, bytearray],
+        buffers: list[bytearray | str],
         namespace: dict[str, Any],
     ) -> None:
         self.lost: dict[str, str] = {}
         self._stream, self._records, self._namespace = stream, records, namespace
         self._skipped: dict[Record, str] = {}
+        self._unreadable: set[Record] = set()
         self._missing: dict[int, str] = {}  # memo entry -> the variable that should have made it
         self._uses: dict[Record, Use] = {}  # filled only once something has failed
-        self._buffers = _Buffers(buffers, Counter(digest for record in records for digest in record.buffers))
+        self._buffers = _Buffers(buffers)
         self._source = _Source()
         self._unpickler = self._fresh({NAMESPACE: namespace})
         self._source.set(PRELUDE)
         self._unpickler.load()
 
-    def skip(self, record: Record, reason: str) -> None:
-        """Do not load this one."""
+    def skip(self, record: Record, reason: str, *, unreadable: bool = False) -> None:
+        """Do not load this one; if its pickle itself is damaged, nothing of it may be looked at."""
         self._skipped[record] = reason
+        if unreadable:
+            self._unreadable.add(record)
 
     def __iter__(self) -> Iterator[tuple[Record, Any]]:
         for number, record in enumerate(self._records):
@@ -210,6 +252,8 @@ class _Reader:
                 self._buffers.expect(record.buffers)
                 try:
                     value = self._unpickler.load()
+                    self._source.set(MemoCounter.ENTRY)
+                    self._unpickler.load()
                 except BaseException as err:  # noqa: BLE001 - __setstate__ is the user's code and may raise anything
                     reason = explain_load(err)
                 else:
@@ -242,11 +286,14 @@ class _Reader:
         Replace, because after a failure it still holds unread bytes; and fill the new memo by a pickle of persistent
         ids, because assigning a dict to ``memo`` of CPython's unpickler leaves it empty.
         """
-        place = 1 + sum(self._use(earlier).made for earlier in self._records[:number])  # entry 0 is the namespace
-        before = self._unpickler.memo.copy()
-        memo = {n: Lost() if n in self._missing else before[n] for n in range(place)}
-        self._buffers.expect(record.buffers)
-        memo = salvage(self._data(record), self._buffers, {NAMESPACE: self._namespace}, memo)
+        if number + 1 == len(self._records):
+            return
+        before, end = self._unpickler.memo.copy(), self._records[number + 1].memo
+        memo = {n: Lost() if n in self._missing else before[n] for n in range(record.memo)}
+        if record not in self._unreadable:
+            self._buffers.expect(record.buffers)
+            memo = salvage(self._data(record), self._buffers, {NAMESPACE: self._namespace}, memo)
+        memo = {n: memo[n] if n in memo else Lost() for n in range(end)}
         for n, value in memo.items():
             if type(value) is Lost:
                 self._missing.setdefault(n, record.name)

@@ -1,7 +1,8 @@
-"""Where checkpoints lie: one folder each, in a directory of the machine or in any store that fsspec knows.
+"""Where checkpoints lie: a directory of the machine, or any store that fsspec knows (``remote``).
 
-A folder counts only once its manifest is there, and that is written last. So a store needs no transactions: whatever
-dies half-way leaves a folder that no reader sees.
+``CHECKPOINT/manifest.json`` makes a checkpoint; what it holds lies in ``buffers/``, by content, shared by all checkpoints
+of the directory. The manifest is written last and removed first. So a store needs no transactions: whatever dies
+half-way leaves files that no manifest names, and a later sweep clears them away.
 """
 
 from __future__ import annotations
@@ -10,38 +11,47 @@ import fcntl
 import os
 import re
 import shutil
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 MANIFEST = "manifest.json"
+BUFFERS = "buffers"
+_LOCK, _PARTIAL = ".lock", ".partial"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_SWEEP_WAIT_S = 30.0  # a sweep unlinks some thousand files: seconds, even on a slow disk
+_POLL_S = 0.02
 
 
 def valid_id(checkpoint: str) -> bool:
     """Whether ``checkpoint`` may name a checkpoint: it becomes a folder, so it must not reach out of its directory."""
-    return _ID.fullmatch(checkpoint) is not None
+    return _ID.fullmatch(checkpoint) is not None and checkpoint != BUFFERS
 
 
 class Store(Protocol):
-    """A directory of checkpoints. All methods raise ``OSError``; names inside a checkpoint use ``/``."""
+    """A directory of checkpoints. All methods raise ``OSError``. ``put`` and the readers are called from threads."""
 
     def ids(self) -> list[str]:
-        """Names of all folders, finished or not; empty if the directory does not exist."""
+        """Names of all checkpoints, finished or not; empty if the directory does not exist."""
 
     def create(self, checkpoint: str) -> None:
-        """Begin a checkpoint and keep it marked as being written until ``release``.
+        """Begin a checkpoint: until ``release`` it is marked as being written, and nothing is swept.
 
         Raises:
             FileExistsError: A finished checkpoint has this name. Unfinished remains are cleared away.
         """
 
-    def write(self, checkpoint: str, name: str) -> BinaryIO:
-        """A new (or emptied) file to write to."""
+    def buffers(self) -> dict[str, int]:
+        """The files in ``buffers/`` that are complete, with their bytes."""
 
-    def publish(self, checkpoint: str, data: bytes) -> None:
-        """Make everything written so far durable, then the manifest, in this order."""
+    def put(self, name: str, data: memoryview | bytes) -> None:
+        """Write a file of ``buffers/``, whole or not at all; durable at ``publish`` at the latest."""
+
+    def publish(self, checkpoint: str, manifest: bytes) -> None:
+        """Make everything put so far durable, then the manifest, in this order."""
 
     def release(self, checkpoint: str) -> None:
         """The writer is done with this checkpoint, well or badly."""
@@ -49,19 +59,36 @@ class Store(Protocol):
     def being_written(self, checkpoint: str) -> bool:
         """Whether a live process is writing it. A store that cannot know says True: nothing is cleared by guess."""
 
-    def size(self, checkpoint: str, name: str) -> int | None:
-        """Bytes of a file, None if there is none."""
+    def manifest_size(self, checkpoint: str) -> int | None:
+        """Bytes of the manifest, None if there is none."""
 
-    def read(self, checkpoint: str, name: str) -> BinaryIO:
-        """A file to read."""
+    def manifest(self, checkpoint: str) -> bytes:
+        """The manifest."""
+
+    def read(self, name: str) -> BinaryIO:
+        """A file of ``buffers/`` to read."""
 
     def remove(self, checkpoint: str) -> None:
-        """Remove a checkpoint, its manifest first, so that no half of one can look whole."""
+        """Remove a checkpoint. What it held stays until a sweep."""
+
+    def sweep(self, needed: Callable[[], set[str] | None]) -> list[str]:
+        """Remove what is in ``buffers/`` and is not ``needed``.
+
+        ``needed`` is asked once nobody can be writing, and nobody can begin before the sweep is over; None: leave all
+        alone. Where somebody writes, nothing is removed.
+
+        Returns: What was removed.
+        """
+
+    def used_bytes(self, *, by_user: bool) -> int:
+        """Bytes of all files here, or of all directories beside this one (one user's sessions) and this one."""
 
 
 def open_store(directory: str) -> Store:
     """The store for a path or a URL (``s3://…``, ``memory://…``)."""
     if _SCHEME.match(directory) and not directory.startswith("file://"):
+        from gpufair.node.checkpoint.remote import FsspecStore  # noqa: PLC0415 - costs 60 ms that a folder need not pay
+
         return FsspecStore(directory)
     return LocalStore(Path(directory.removeprefix("file://")))
 
@@ -71,45 +98,85 @@ class LocalStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._locks: dict[str, int] = {}
-        self._unsynced: dict[str, list[Path]] = {}
+        self._buffers = root / BUFFERS
+        self._locks: dict[str, tuple[int, int]] = {}
 
     def ids(self) -> list[str]:
         try:
-            return sorted(entry.name for entry in os.scandir(self._root) if entry.is_dir(follow_symlinks=False))
+            entries = [entry.name for entry in os.scandir(self._root) if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return []
+        return sorted(name for name in entries if name != BUFFERS)
 
     def create(self, checkpoint: str) -> None:
         folder = self._root / checkpoint
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._buffers.mkdir(mode=0o700, exist_ok=True)
         if (folder / MANIFEST).exists():
             raise FileExistsError(f"a finished checkpoint {checkpoint!r} is already there")
         if self.being_written(checkpoint):
             raise BlockingIOError(f"another process is writing checkpoint {checkpoint!r}")
-        self.remove(checkpoint)
-        folder.mkdir(mode=0o700)
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self._locks[checkpoint], self._unsynced[checkpoint] = lock, []
+        gate = self._gate(fcntl.LOCK_SH)
+        if gate is None:
+            raise BlockingIOError(f"old checkpoints were being cleared away for {_SWEEP_WAIT_S:.0f} s")
+        try:
+            self.remove(checkpoint)
+            folder.mkdir(mode=0o700)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(gate)
+            raise
+        self._locks[checkpoint] = lock, gate
 
-    def write(self, checkpoint: str, name: str) -> BinaryIO:
-        path = self._root / checkpoint / name
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        self._unsynced[checkpoint].append(path)
-        return os.fdopen(file, "wb")
+    def _gate(self, kind: int, wait_s: float = _SWEEP_WAIT_S) -> int | None:
+        """Writers share it, a sweep has it alone; the system opens it when its holder dies. None: not in time."""
+        file = os.open(self._root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(file, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    os.close(file)
+                    return None
+                time.sleep(_POLL_S)
+            except BaseException:
+                os.close(file)
+                raise
+            else:
+                return file
 
-    def publish(self, checkpoint: str, data: bytes) -> None:
+    def buffers(self) -> dict[str, int]:
+        try:
+            entries = list(os.scandir(self._buffers))
+        except FileNotFoundError:
+            return {}
+        return {e.name: e.stat(follow_symlinks=False).st_size for e in entries if not e.name.endswith(_PARTIAL)}
+
+    def put(self, name: str, data: memoryview | bytes) -> None:
+        partial = self._buffers / f"{name}.{os.getpid()}{_PARTIAL}"
+        file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            left = memoryview(data).cast("B")
+            while left:
+                left = left[os.write(file, left) :]
+            # Here, in one of several threads, and not for all files at the end: the disk works while others digest.
+            os.fdatasync(file)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+        finally:
+            os.close(file)
+        partial.rename(self._buffers / name)
+
+    def publish(self, checkpoint: str, manifest: bytes) -> None:
         folder = self._root / checkpoint
-        written = dict.fromkeys(self._unsynced[checkpoint])
-        for path in written:
-            _sync(path)
-        for parent in dict.fromkeys(path.parent for path in written):
-            _sync(parent)
-        partial = folder / f"{MANIFEST}.partial"
+        _sync(self._buffers)
+        partial = folder / f"{MANIFEST}{_PARTIAL}"
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
+            file.write(manifest)
             file.flush()
             os.fsync(file.fileno())
         partial.rename(folder / MANIFEST)
@@ -117,8 +184,7 @@ class LocalStore:
         _sync(self._root)
 
     def release(self, checkpoint: str) -> None:
-        self._unsynced.pop(checkpoint, None)
-        if (lock := self._locks.pop(checkpoint, None)) is not None:
+        for lock in self._locks.pop(checkpoint, ()):
             os.close(lock)
 
     def being_written(self, checkpoint: str) -> bool:
@@ -134,14 +200,19 @@ class LocalStore:
             os.close(lock)
         return False
 
-    def size(self, checkpoint: str, name: str) -> int | None:
+    def manifest_size(self, checkpoint: str) -> int | None:
         try:
-            return (self._root / checkpoint / name).lstat().st_size
+            return (self._root / checkpoint / MANIFEST).lstat().st_size
         except FileNotFoundError:
             return None
 
-    def read(self, checkpoint: str, name: str) -> BinaryIO:
-        return os.fdopen(os.open(self._root / checkpoint / name, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+    def manifest(self, checkpoint: str) -> bytes:
+        file = os.open(self._root / checkpoint / MANIFEST, os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(file, "rb") as opened:
+            return opened.read()
+
+    def read(self, name: str) -> BinaryIO:
+        return os.fdopen(os.open(self._buffers / name, os.O_RDONLY | os.O_NOFOLLOW), "rb", buffering=0)
 
     def remove(self, checkpoint: str) -> None:
         folder = self._root / checkpoint
@@ -151,62 +222,34 @@ class LocalStore:
         with suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
-
-class FsspecStore:
-    """Any store that fsspec knows. Its objects appear whole or not at all, so writing the manifest last is enough."""
-
-    def __init__(self, url: str) -> None:
-        from fsspec.core import url_to_fs  # noqa: PLC0415 - costs 60 ms that a local folder need not pay
-
-        self._fs: Any
-        self._root: str
-        self._fs, self._root = url_to_fs(url)
-
-    def _path(self, *parts: str) -> str:
-        return "/".join((self._root.rstrip("/"), *parts))
-
-    def ids(self) -> list[str]:
-        try:
-            entries = self._fs.ls(self._root, detail=True)
-        except FileNotFoundError:
+    def sweep(self, needed: Callable[[], set[str] | None]) -> list[str]:
+        if not self._buffers.is_dir():
             return []
-        return sorted(str(e["name"]).rstrip("/").rsplit("/", 1)[-1] for e in entries if e["type"] == "directory")
-
-    def create(self, checkpoint: str) -> None:
-        if self._fs.exists(self._path(checkpoint, MANIFEST)):
-            raise FileExistsError(f"a finished checkpoint {checkpoint!r} is already there")
-        self.remove(checkpoint)
-        self._fs.makedirs(self._path(checkpoint), exist_ok=True)
-
-    def write(self, checkpoint: str, name: str) -> BinaryIO:
-        self._fs.makedirs(self._path(checkpoint, name).rsplit("/", 1)[0], exist_ok=True)
-        file: BinaryIO = self._fs.open(self._path(checkpoint, name), "wb")
-        return file
-
-    def publish(self, checkpoint: str, data: bytes) -> None:
-        self._fs.pipe_file(self._path(checkpoint, MANIFEST), data)
-
-    def release(self, checkpoint: str) -> None:
-        """Nothing to do: there is no lock to give back."""
-
-    def being_written(self, checkpoint: str) -> bool:
-        return True
-
-    def size(self, checkpoint: str, name: str) -> int | None:
+        gate = self._gate(fcntl.LOCK_EX, wait_s=0.0)
+        if gate is None:
+            return []
         try:
-            return int(self._fs.size(self._path(checkpoint, name)))
-        except FileNotFoundError:
-            return None
+            keep = needed()
+            if keep is None:
+                return []
+            gone = sorted(path.name for path in self._buffers.iterdir() if path.name not in keep)
+            for name in gone:
+                with suppress(FileNotFoundError):
+                    (self._buffers / name).unlink()
+        finally:
+            os.close(gate)
+        return gone
 
-    def read(self, checkpoint: str, name: str) -> BinaryIO:
-        file: BinaryIO = self._fs.open(self._path(checkpoint, name), "rb")
-        return file
+    def used_bytes(self, *, by_user: bool) -> int:
+        return sum(_sizes(self._root.parent if by_user else self._root))
 
-    def remove(self, checkpoint: str) -> None:
-        with suppress(FileNotFoundError):
-            self._fs.rm_file(self._path(checkpoint, MANIFEST))
-        with suppress(FileNotFoundError):
-            self._fs.rm(self._path(checkpoint), recursive=True)
+
+def _sizes(folder: Path) -> Iterator[int]:
+    """Bytes of all files below; what vanishes meanwhile has none."""
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield (Path(where) / name).lstat().st_size
 
 
 def _sync(path: Path) -> None:
