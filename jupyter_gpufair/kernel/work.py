@@ -28,6 +28,7 @@ class Work:
         self._told: Notice | None = None  # the preemption for which the user's functions have been called
         self._parked: hooks.Parked | None = None
         self._bytes_per_s: float | None = None  # as measured at the last checkpoints
+        self._tracker: Any = None  # what the last checkpoint saw; made when there is one
         self.taken = 0  # checkpoints so far
 
     def announce(self, notice: Notice | None) -> None:
@@ -43,6 +44,7 @@ class Work:
         failed = self._call_functions()
         self.resume()  # a checkpoint before this one may have been held and given up
         parked = hooks.Parked(shell.user_ns, self._limit_s())
+        self._tracker = self._tracker or checkpoint.Tracker()
         try:
             result = checkpoint.save(
                 shell.user_ns,
@@ -54,6 +56,7 @@ class Work:
                 hidden=session.hidden_names(shell),
                 extras=[*_protocol_state(), *session.extras(shell)],
                 unsavable=parked.failed,
+                tracker=self._tracker,
             )
         finally:
             self._parked = parked
@@ -78,8 +81,13 @@ class Work:
         from jupyter_gpufair.kernel import session  # noqa: PLC0415
 
         shell = self._shell
+        self._tracker = self._tracker or checkpoint.Tracker()
         result = checkpoint.load(
-            shell.user_ns, directory=asked.directory, id=asked.id, key=requests.read_key(asked.key_file)
+            shell.user_ns,
+            directory=asked.directory,
+            id=asked.id,
+            key=requests.read_key(asked.key_file),
+            tracker=self._tracker,
         )
         _set_protocol_state(result.extras)
         count = result.meta.get("execution_count")

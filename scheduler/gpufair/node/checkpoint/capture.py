@@ -178,7 +178,12 @@ def save(
 
 
 def changes(
-    namespace: dict[str, Any], tracker: Tracker, *, hidden: frozenset[str] = frozenset(), unsavable: Collection[str] = (), within_s: float | None = None
+    namespace: dict[str, Any],
+    tracker: Tracker,
+    *,
+    hidden: frozenset[str] = frozenset(),
+    unsavable: Collection[str] = (),
+    within_s: float | None = None,
 ) -> Changes:
     """What has changed since the last checkpoint that was saved or loaded with this ``tracker``.
 
