@@ -63,7 +63,7 @@ class Work:
             if not asked.hold_s:
                 self.resume()
         self.taken += 1
-        self._measure(result.size_bytes, result.duration_s)
+        self._measure(result.written_bytes, result.duration_s)  # the rest was there already
         lost = [*result.lost, *failed]
         return {
             "status": "ok",
