@@ -200,7 +200,7 @@ def test_preflight_as_api_magic_and_message(kernel: Start, place: Place) -> None
     [shown] = [m["content"]["data"] for m in live.outputs(cell) if m["msg_type"] == "execute_result"]
     assert "<code>guard</code>" in shown["text/html"]
     assert "create it after the restore" in shown["text/plain"]
-    live.run("block = bytearray(8 << 20)")
+    live.run("import os; block = bytearray(os.urandom(8 << 20))  # not to be compressed")
     assert live.ask("gpufair_checkpoint_request", id="c1", sequence=1, **place)["status"] == "ok"
     assert live.ask("gpufair_preflight_request")["measured"] is True
     cell = live.client.execute("%gpufair dance")
