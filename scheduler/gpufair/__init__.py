@@ -10,14 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpufair.node.checkpoint.codecs.registry import codec
     from gpufair.node.checkpoint.preflight import preflight
     from gpufair.workload.loops import resumable
     from gpufair.workload.preemption import on_preempt, safe_point
 
-__all__ = ["on_preempt", "preflight", "resumable", "safe_point"]
+__all__ = ["codec", "on_preempt", "preflight", "resumable", "safe_point"]
 
 # Public name -> module that defines it. Only what a notebook's author calls belongs here.
 _PUBLIC: dict[str, str] = {
+    "codec": "gpufair.node.checkpoint.codecs.registry",
     "on_preempt": "gpufair.workload.preemption",
     "preflight": "gpufair.node.checkpoint.preflight",
     "resumable": "gpufair.workload.loops",

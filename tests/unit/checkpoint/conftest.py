@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-KEY = b"the key of one user, 32 bytes ok"
+from tests.unit.checkpoint.two_processes import KEY
 
 _RESTORE = """
 import builtins, json, sys

@@ -18,7 +18,8 @@ import pytest
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint import CheckpointFailed
 from gpufair.node.checkpoint.storage import LocalStore
-from tests.unit.checkpoint.conftest import KEY, file_of
+from tests.unit.checkpoint.conftest import file_of
+from tests.unit.checkpoint.two_processes import KEY
 
 numpy = pytest.importorskip("numpy")
 

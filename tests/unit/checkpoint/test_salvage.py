@@ -11,7 +11,8 @@ import pytest
 
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint.opcodes import memo_use
-from tests.unit.checkpoint.conftest import KEY, file_of
+from tests.unit.checkpoint.conftest import file_of
+from tests.unit.checkpoint.two_processes import KEY
 
 numpy = pytest.importorskip("numpy")
 

@@ -13,7 +13,8 @@ import pytest
 
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint import CheckpointMissing, CheckpointRejected
-from tests.unit.checkpoint.conftest import KEY, file_of
+from tests.unit.checkpoint.conftest import file_of
+from tests.unit.checkpoint.two_processes import KEY
 
 FOREIGN = b"the key of another user, as long"
 

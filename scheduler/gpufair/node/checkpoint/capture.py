@@ -45,6 +45,7 @@ class SaveResult:
         lost: (name, reason) of the variables that are not in the checkpoint.
         written_bytes: What this save added to the store; the rest was there.
         torn: Why the values may not belong together; empty if nothing speaks against it.
+        notes: (name, text) of those that are, and will not be quite what they were.
     """
 
     id: str
@@ -55,6 +56,7 @@ class SaveResult:
     lost: tuple[tuple[str, str], ...]
     written_bytes: int = 0
     torn: str = ""
+    notes: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class _Captured:
     buffers_of: list[range] = field(default_factory=list)  # for each record, which of ``buffers``
     failed: dict[str, str] = field(default_factory=dict)
     failed_extras: set[str] = field(default_factory=set)
+    notes: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def used(self) -> list[int]:
@@ -127,9 +130,7 @@ def save(
     try:
         tracker.memory.begin()
         with Deposit(store, coder, tracker.memory, options) as deposit:
-            captured, lost, stream = _capture(
-                deposit, namespace, hidden, [*process.generators(), *extras], unsavable or {}
-            )
+            captured, lost, stream = _capture(deposit, namespace, hidden, [*process.extras(), *extras], unsavable or {})
             records, buffers = _put_buffers(deposit, captured)
         fingerprints = Tracker.fingerprints(records, buffers)
         torn = ""
@@ -145,6 +146,7 @@ def save(
             buffers=buffers,
             pieces=deposit.pieces,
             lost=tuple(lost.items()),
+            notes=tuple(captured.notes),
             cwd=process.working_directory(),
             sys_path=tuple(str(entry) for entry in sys.path),
             meta=dict(meta),
@@ -174,6 +176,7 @@ def save(
         tuple(lost.items()),
         deposit.written_bytes + len(sealed),
         torn,
+        manifest.notes,
     )
 
 
@@ -199,9 +202,8 @@ def changes(
     variables = [variable for variable in _candidates(namespace, hidden) if variable[0] not in unsavable]
     if tracker.last is None:
         return Changes(tuple(name for name, _ in variables), (), time.monotonic() - began)
-    seen = _Captured()
+    seen = _look(namespace, [v for v in variables if v[0] not in tracker.lost], deadline)
     with suppress(OutOfTime):
-        _pass(Digests(deadline), namespace, [v for v in variables if v[0] not in tracker.lost], [], seen)
         for variable in variables:  # by themselves: a failure leaves the memo in disorder
             if variable[0] in tracker.lost and _pass(Digests(deadline), namespace, [variable], []).records:
                 seen.failed[variable[0]] = "can be saved by now"
@@ -271,11 +273,13 @@ def _capture(
     """Pickle what can be pickled, and put the stream into the store.
 
     Optimistic: usually nothing fails and one pass is enough. After a failure the memo holds halves of objects, so the
-    pass only goes on to find the other failures, and the next one leaves all of those out.
+    pass only goes on to find the other failures, and the next one leaves all of those out. The same where it turns out
+    that arrays share memory.
     """
     variables = _candidates(namespace, hidden)
     lost: dict[str, str] = {name: unsavable[name] for name, _ in variables if name in unsavable}
     dropped: set[str] = set()
+    views = Views(value for _, value in variables)
     while True:
         sink = Pieces(deposit)
         captured = _pass(
@@ -283,11 +287,24 @@ def _capture(
             namespace,
             [item for item in variables if item[0] not in lost],
             [item for item in extras if item[0] not in dropped],
+            views=views,
         )
-        if not captured.failed and not captured.failed_extras:
+        if not captured.failed and not captured.failed_extras and not views.missed():
             return captured, lost, sink.digests()
         lost |= captured.failed
         dropped |= captured.failed_extras
+
+
+def _look(namespace: dict[str, Any], variables: list[tuple[str, object]], deadline: float | None = None) -> _Captured:
+    """The passes of a save, to be compared and not kept; until the deadline, if there is one."""
+    views = Views(value for _, value in variables)
+    again = True
+    while again:
+        seen, again = _Captured(), False
+        with suppress(OutOfTime):
+            _pass(Digests(deadline), namespace, variables, [], seen, views)
+            again = views.missed()
+    return seen
 
 
 def _pass(
@@ -296,11 +313,14 @@ def _pass(
     variables: list[tuple[str, object]],
     extras: list[tuple[str, object]],
     done: _Captured | None = None,
+    views: Views | None = None,
 ) -> _Captured:
     """Pickle all once, into ``done``: what was complete when the sink gave up is there."""
     done = done or _Captured()
     sink.write(PRELUDE)
-    pickler = SessionPickler(cast("IO[bytes]", sink), namespace, Views(value for _, value in variables))
+    views = views or Views(value for _, value in variables)
+    views.forget()
+    pickler = SessionPickler(cast("IO[bytes]", sink), namespace, views)
     memo = MemoCounter(pickler, sink)
     done.buffers = pickler.buffers
     extra_from = -1
@@ -329,6 +349,7 @@ def _pass(
             memo.count()
             done.records.append(Record(kind, name, start, sink.size - start, entry, (), sink.end_record()))
             done.buffers_of.append(range(first, len(pickler.buffers)))
+            done.notes += ((name, text) for text in pickler.shared.take_notes())
     return done
 
 
@@ -352,7 +373,7 @@ def _changed(
     tracker: Tracker,
 ) -> str:
     """The first variable that is not what it was when it was saved, empty if all are."""
-    again = _pass(Digests(), namespace, [v for v in _candidates(namespace, hidden) if v[0] not in lost], [])
+    again = _look(namespace, [v for v in _candidates(namespace, hidden) if v[0] not in lost])
     was = Tracker.fingerprints(records, buffers)
     now = tracker.look(again.records, again.buffers_of, again.buffers, read=True)
     names = [*again.failed, *(name for name in {**was, **now} if was.get(name) != now.get(name))]

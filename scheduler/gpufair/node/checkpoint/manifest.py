@@ -24,7 +24,10 @@ MIN_KEY_BYTES = 16
 _DOMAIN = b"gpufair checkpoint manifest 1\n"  # of all formats: so that another one is told by name
 
 # Objects of these change their pickled form between major versions; the rest of the world is the user's own matter.
-_VERSIONED = ("cloudpickle", "numpy", "pandas", "scipy", "sklearn", "torch")
+_VERSIONED = (
+    *("cloudpickle", "numpy", "pandas", "scipy", "sklearn", "torch"),
+    *("cupy", "jax", "matplotlib", "polars", "pyarrow"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Manifest:
         buffers: Each buffer likewise.
         pieces: All of these, by sha256.
         torn: Why the values may not belong together; empty if nothing speaks against it.
+        lost: (name, reason) of what could not be saved.
+        notes: (name, text) of what will not be quite what it was.
     """
 
     id: str
@@ -79,6 +84,7 @@ class Manifest:
     sys_path: tuple[str, ...]
     meta: dict[str, Any]
     torn: str = ""
+    notes: tuple[tuple[str, str], ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -130,6 +136,7 @@ def unsealed(data: bytes, *, checkpoint: str, key: bytes, coder: Coder) -> Manif
     fields["buffers"] = tuple(tuple(digests) for digests in body["buffers"])
     fields["pieces"] = {digest: Piece(**piece) for digest, piece in body["pieces"].items()}
     fields["lost"] = tuple((name, reason) for name, reason in body["lost"])
+    fields["notes"] = tuple((name, text) for name, text in body.get("notes", ()))
     fields["sys_path"] = tuple(body["sys_path"])
     return Manifest(**fields)
 

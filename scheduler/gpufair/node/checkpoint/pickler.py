@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
-import types
 from typing import IO, Any
 
 import cloudpickle
 
-from gpufair.node.checkpoint.reasons import Cause, NotSavable, refused
+from gpufair.node.checkpoint.codecs import classes
+from gpufair.node.checkpoint.codecs.registry import Codec, Dump, lookup
+from gpufair.node.checkpoint.reasons import refusal
 from gpufair.node.checkpoint.views import Views
 
 # Below this a buffer stays in the stream: a file of its own costs an fsync (4 ms on the slow disk it was measured on).
@@ -19,8 +19,6 @@ NAMESPACE = "namespace"
 # What every reader must execute first: it puts the live namespace at place 0 of the memo, where the pickler has it too.
 # PROTO 5, SHORT_BINUNICODE "namespace", BINPERSID, MEMOIZE, STOP.
 PRELUDE = b"\x80\x05\x8c" + bytes([len(NAMESPACE)]) + NAMESPACE.encode() + b"Q\x94."
-
-_Cached = type(functools.lru_cache(len))
 
 
 class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no annotations
@@ -33,6 +31,7 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
     Attributes:
         last: The object that was looked at last; after a failure mostly the one to blame.
         buffers: Out-of-band buffers so far, in order.
+        shared: What the codecs have in common during this pass.
     """
 
     def __init__(self, file: IO[bytes], namespace: dict[str, object], views: Views) -> None:
@@ -42,8 +41,8 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         self.globals_ref[id(namespace)] = namespace
         self.last: object = None
         self._namespace = namespace
-        self._views = views
-        self._verdicts: dict[type, Cause | None] = {}
+        self.shared = Dump(views)
+        self._codecs: dict[type, Codec | None] = {}
 
     def _kept_in_band(self, buffer: pickle.PickleBuffer) -> bool:
         try:
@@ -59,20 +58,15 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         self.last = obj
         kind = type(obj)
         try:
-            verdict = self._verdicts[kind]
+            codec = self._codecs[kind]
         except KeyError:
-            verdict = self._verdicts[kind] = refused(kind)
-        if verdict is not None:
-            raise NotSavable(verdict.what)
-        if kind is types.CellType:
-            return types.CellType, (), (obj.cell_contents,) if _is_set(obj) else None, None, None, set_cell
-        if kind is _Cached and isinstance(obj.__wrapped__, types.FunctionType) and obj.__module__ == "__main__":
-            # By itself it would be looked up by name in __main__, where nothing is yet when it is restored.
-            parameters = obj.cache_parameters()
-            return make_cached, (obj.__wrapped__, parameters["maxsize"], parameters["typed"])
-        if kind is self._views.ndarray and (view := self._views.reduce(obj)) is not None:
-            return view
-        return super().reducer_override(obj)
+            codec = self._codecs[kind] = lookup(kind) or refusal(kind)
+        if codec is not None and (reduced := codec(obj, self.shared)) is not None:
+            return reduced
+        reduced = super().reducer_override(obj)
+        if type(reduced) is tuple and len(reduced) == 6 and reduced[5] is cloudpickle.cloudpickle._class_setstate:  # noqa: SLF001
+            return classes.loading_first(reduced, obj)
+        return reduced
 
     def _function_getnewargs(self, func: Any) -> Any:
         # cloudpickle gives each function cells of its own, so that a counter and its reader part company.
@@ -87,21 +81,3 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
             # generator that the function mentions would take the function with it.
             reduced[2][1]["__globals__"] = {}
         return reduced
-
-
-def _is_set(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - asking is the only way
-    except ValueError:
-        return False
-    return True
-
-
-def set_cell(cell: types.CellType, state: tuple[Any]) -> None:
-    """Fill a cell of a closure. Called by name from checkpoints."""
-    cell.cell_contents = state[0]
-
-
-def make_cached(function: Any, maxsize: int | None, typed: bool) -> Any:
-    """``functools.lru_cache`` of a notebook's function, with an empty cache. Called by name from checkpoints."""
-    return functools.lru_cache(maxsize, typed)(function)

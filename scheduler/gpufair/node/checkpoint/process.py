@@ -7,10 +7,14 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_RANDOM, _NUMPY = "rng:random", "rng:numpy"
+from gpufair.node.checkpoint.codecs import torch
+from gpufair.node.checkpoint.codecs.registry import register_again, registered
+
+_RANDOM, _NUMPY, _TORCH, _CODECS = "rng:random", "rng:numpy", "rng:torch", "codecs"
 
 
 def working_directory() -> str:
@@ -21,22 +25,27 @@ def working_directory() -> str:
         return ""
 
 
-def generators() -> list[tuple[str, object]]:
-    """States of the global random number generators that the process uses, by name."""
-    states: list[tuple[str, object]] = [(_RANDOM, random.getstate())]
+def extras() -> list[tuple[str, object]]:
+    """By name: the user's codecs, and the states of the global random number generators that the process uses."""
+    found: list[tuple[str, object]] = [(_RANDOM, random.getstate())]
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
-        states.append((_NUMPY, numpy_random.get_state()))
-    return states
+        found.append((_NUMPY, numpy_random.get_state()))
+    if (states := torch.generator_states()) is not None:
+        found.append((_TORCH, states))
+    # One by one: a codec that cannot be saved itself takes no other with it.
+    return found + [(f"{_CODECS}:{name}", function) for name, function in registered().items()]
 
 
-def set_generators(extras: dict[str, Any]) -> None:
-    """Take the generators' states out of ``extras`` and set them."""
+def take_extras(extras: dict[str, Any]) -> None:
+    """Take what ``extras`` gave out of these, and have it hold here."""
+    for name in [name for name in extras if name.startswith(f"{_CODECS}:")]:
+        register_again(name.removeprefix(f"{_CODECS}:"), extras.pop(name))
     if (state := extras.pop(_RANDOM, None)) is not None:
         random.setstate(state)
     if (state := extras.pop(_NUMPY, None)) is not None:
-        import numpy as np  # noqa: PLC0415 - only where a saved session used it
-
-        np.random.set_state(state)  # noqa: NPY002 - the global generator is what the user's code uses
+        import_module("numpy").random.set_state(state)
+    if (states := extras.pop(_TORCH, None)) is not None:
+        torch.set_generator_states(states)
 
 
 def enter(cwd: str, sys_path: Sequence[str]) -> list[str]:

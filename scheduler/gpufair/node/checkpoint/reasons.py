@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 MAX_REASON = 500
@@ -27,7 +27,7 @@ _LOCK = Cause(
 _GENERATOR = Cause("a generator", "its position cannot be saved; keep a list, or recreate it after the restore")
 _COROUTINE = Cause("a coroutine", "await it before the checkpoint, or call its function again after the restore")
 _THREAD = Cause("a thread", "threads do not move between processes; start it again after the restore")
-_FILE = Cause("an open file", f"close it when done, or {_REOPEN}")
+FILE = Cause("an open file", f"close it when done, or {_REOPEN}")
 _SOCKET = Cause("a network socket", "connections do not survive a move; connect again after the restore")
 _DATABASE = Cause("a database connection", "connect again after the restore")
 _PROCESS = Cause("a running process", "it stays on its machine; start it again after the restore")
@@ -35,7 +35,6 @@ _POOL = Cause("a pool of workers", "create it again after the restore")
 _TASK = Cause("an asyncio task or future", "await it before the checkpoint, and keep its result")
 _WIDGET = Cause("a widget", "its front end belongs to this kernel process; run its cell again after the restore")
 _MEMORYVIEW = Cause("a memoryview", "it looks into another object's memory; keep the object, or bytes(view)")
-_WEAK = Cause("a weak reference", "keep a normal reference, or leave it out in the object's __getstate__")
 _FRAME = Cause("a traceback or stack frame", "keep the exception's text instead: traceback.format_exc()")
 _CONTEXT = Cause("a context variable", "create it in a module that is imported")
 _MAPPED = Cause("memory mapped from a file", f"{_REOPEN} (mmap), or copy it into an array")
@@ -53,8 +52,9 @@ _CAUSES: dict[str, Cause] = {
     "_thread._local": Cause("thread-local data", "create it again after the restore"),
     "threading.Thread": _THREAD,
     "_thread._ThreadHandle": _THREAD,
-    "_io.TextIOWrapper": _FILE,
-    "_io._IOBase": _FILE,
+    "tempfile._TemporaryFileWrapper": Cause("a temporary file", "it goes with its process; write to a file that stays"),
+    "_io.TextIOWrapper": FILE,
+    "_io._IOBase": FILE,
     "_socket.socket": _SOCKET,
     "_ssl._SSLSocket": _SOCKET,
     "ssl.SSLContext": _SOCKET,
@@ -68,8 +68,6 @@ _CAUSES: dict[str, Cause] = {
     "_asyncio.Task": _TASK,
     "_asyncio.Future": _TASK,
     "_queue.SimpleQueue": Cause("a queue between threads", "keep its items in a list, and fill a new queue"),
-    "weakref.ReferenceType": _WEAK,
-    "builtins.weakref": _WEAK,
     "_contextvars.ContextVar": _CONTEXT,
     "_contextvars.Context": _CONTEXT,
     "mmap.mmap": _MAPPED,
@@ -88,26 +86,33 @@ _CAUSES: dict[str, Cause] = {
 # A named loss is better than a quiet one.
 _REFUSED = frozenset(
     {
-        "_io.TextIOWrapper",
         "builtins.memoryview",
+        "tempfile._TemporaryFileWrapper",
         "ipywidgets.widgets.widget.Widget",
         "distributed.client.Client",
         "multiprocessing.process.BaseProcess",
-        "numpy.memmap",
     }
 )
 
 
 class NotSavable(Exception):
-    """Raised inside the pickler for an object that it refuses. Caught in this package."""
+    """Raised inside the pickler for an object that is refused. Caught in this package."""
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what, remedy)
+        self.cause = Cause(what, remedy)
 
 
-def refused(kind: type) -> Cause | None:
-    """The cause for which objects of ``kind`` are refused although they could be pickled."""
-    for name in _names(kind):
-        if name in _REFUSED:
-            return _CAUSES[name]
-    return None
+def refusal(kind: type) -> Callable[[object, object], None] | None:
+    """A codec that refuses objects of ``kind``, where they could be pickled and should not be."""
+    cause = next((_CAUSES[name] for name in _names(kind) if name in _REFUSED), None)
+    if cause is None:
+        return None
+
+    def refuse(obj: object, dump: object) -> None:
+        raise NotSavable(*cause)
+
+    return refuse
 
 
 def explain(name: str, value: object, offender: object, error: BaseException) -> str:
@@ -128,7 +133,8 @@ def explain(name: str, value: object, offender: object, error: BaseException) ->
     if isinstance(error, MemoryError):
         return "there was not enough memory to save it; delete what you no longer need, or save this one to a file"
     # A library that refuses by itself (a Thread because of its lock) is better named than the lock inside it.
-    cause = _cause(value) or _cause(offender)
+    told_cause = error.cause if isinstance(error, NotSavable) else None
+    cause = (told_cause if offender is value else None) or _cause(value) or told_cause or _cause(offender)
     if cause is None:
         why = f"{type(error).__name__}: {told}" if told else type(error).__name__
         return _clipped(

@@ -11,6 +11,7 @@ from typing import IO, Any, cast
 
 from gpufair.node.checkpoint import process
 from gpufair.node.checkpoint.catalogue import read_manifest
+from gpufair.node.checkpoint.codecs.registry import remarks
 from gpufair.node.checkpoint.coding import Coder, readable
 from gpufair.node.checkpoint.errors import CheckpointRejected
 from gpufair.node.checkpoint.manifest import Manifest, Record, compare
@@ -85,19 +86,20 @@ def load(
         reader.skip(record, f"{_DAMAGED}: {why}", unreadable=unreadable)
     extras: dict[str, Any] = {}
     restored = []
-    with _no_collection():
+    with _no_collection(), remarks() as said:
         for record, value in reader:
             if record.kind == "variable":
                 namespace[record.name] = value
                 restored.append(record.name)
             else:
                 extras[record.name] = value
+    notes += [*said, *(f"{name} {text}" for name, text in manifest.notes)]
     if builtins is not None:
         namespace["__builtins__"] = builtins  # cloudpickle puts a dict there
     lost |= reader.lost
     try:
-        process.set_generators(extras)
-    except (TypeError, ValueError) as err:
+        process.take_extras(extras)
+    except (TypeError, ValueError, RuntimeError) as err:
         notes.append(f"the random number generators were not restored ({err})")
     return RestoreResult(tuple(restored), tuple(lost.items()), manifest.meta, tuple(notes), extras)
 

@@ -1,0 +1,34 @@
+"""Where the arrays of a device go when they are restored: to the device of that number, else to another, else to the CPU."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from gpufair.node.checkpoint.codecs.registry import remark
+
+
+def placed(number: int, present: int) -> int | None:
+    """Which of ``present`` devices takes what was on device ``number``; None where there is none.
+
+    Several devices are folded onto fewer ones evenly, so that what was apart stays apart as long as there is room.
+    """
+    return number % present if present else None
+
+
+def torch_device(kind: str, number: int | None) -> Any:
+    """The ``torch.device`` here for one of the saved session. Called by name from checkpoints."""
+    torch: Any = import_module("torch")
+    if kind in ("cpu", "meta"):
+        return torch.device(kind)
+    module = getattr(torch, kind, None)  # torch.cuda, torch.xpu, torch.mps
+    present = module.device_count() if module is not None and module.is_available() else 0
+    here = placed(number or 0, present)
+    if here is None:
+        remark(f"what was on the device {kind} is on the CPU now, because this node has no such device")
+        return torch.device("cpu")
+    if number is not None and here != number:
+        remark(
+            f"what was on {kind}:{number} is on {kind}:{here} now, because this session has {present} such device(s)"
+        )
+    return torch.device(kind, None if number is None else here)
