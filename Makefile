@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo lab test lint floors types unit prop-long evidence integration front wheel e2e bench compiled wheel-compiled clean
+.PHONY: help install demo lab test lint floors types unit prop-long evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -85,6 +85,9 @@ e2e: install  ## Tests in a real Chromium, where there is one
 
 bench: install  ## Measure; CASE=prefix picks cases, BENCH_JSON=FILE keeps the figures
 	$(BIN)/python -m tests.bench
+
+gpu-check: install  ## On a machine with a GPU: what only a real one can show, in four minutes (RESULT=FILE; docs/gpu.md)
+	$(BIN)/python -m tests.gpu_check $(if $(RESULT),--json $(RESULT))
 
 compiled: install  ## The core in half the CPU time, in build/compiled (needs a C compiler; put it first on PYTHONPATH)
 	$(BIN)/python scheduler/compile_core.py build/compiled

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,6 +127,16 @@ def utilization(gpu_ids: Iterable[str]) -> dict[str, float]:
             except nvml.NVMLError:
                 continue  # not every GPU can be asked this
             found[gpu_id] = min(max(float(rates.gpu), 0.0), 100.0) / 100
+    return found
+
+
+def used_bytes(gpu_ids: Iterable[str]) -> dict[str, int]:
+    """How much memory of each of these GPUs is in use, by whomever. Those that cannot be asked are left out."""
+    found: dict[str, int] = {}
+    with _nvml() as nvml:
+        for gpu_id in gpu_ids if nvml is not None else ():
+            with suppress(nvml.NVMLError):
+                found[gpu_id] = int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(gpu_id)).used)
     return found
 
 
