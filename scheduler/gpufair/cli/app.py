@@ -19,6 +19,7 @@ from gpufair.cli import (
     shadow,
     simulating,
     snapshots,
+    submitting,
     sweeping,
     watch,
     whatif,
@@ -63,6 +64,8 @@ app.command("preview", rich_help_panel=_LOOK)(foresight.preview)
 app.command("coach", rich_help_panel=_LOOK)(foresight.coach)
 app.command("pyramid", rich_help_panel=_LOOK)(figures.pyramid)
 app.add_typer(watch.kernels, name="kernels", rich_help_panel=_LOOK)
+app.command("submit", rich_help_panel=_CHANGE)(submitting.submit)
+app.command("logs", rich_help_panel=_LOOK)(submitting.logs)
 app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
 app.command("extend", rich_help_panel=_CHANGE)(sessions.extend)
 app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)

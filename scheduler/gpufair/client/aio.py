@@ -22,6 +22,7 @@ from gpufair.client.types import (
     CheckpointView,
     Connection,
     Explanation,
+    LogPage,
     NodeView,
     PreflightView,
     Profile,
@@ -200,6 +201,10 @@ class AsyncClient:
     async def outputs(self, workload_id: str) -> list[dict[str, Any]]:
         """See ``calls.outputs``."""
         return await self.send(calls.outputs(workload_id))
+
+    async def log(self, workload_id: str, after: int = 0, *, rank: int = 0) -> LogPage:
+        """See ``calls.log``."""
+        return await self.send(calls.log(workload_id, after, rank=rank))
 
     async def checkpoints(self, workload_id: str) -> tuple[CheckpointView, ...]:
         """See ``calls.checkpoints``."""

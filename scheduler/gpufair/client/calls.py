@@ -16,6 +16,7 @@ from gpufair.client.types import (
     CheckpointView,
     Connection,
     Explanation,
+    LogPage,
     NodeView,
     PreflightView,
     Profile,
@@ -157,6 +158,12 @@ def preflight(workload_id: str) -> Call[PreflightView | None]:
         return None if told is None else read(PreflightView, told)
 
     return Call("GET", f"{_of(workload_id)}/preflight", parse)
+
+
+def log(workload_id: str, after: int = 0, *, rank: int = 0) -> Call[LogPage]:
+    """A piece of what a command wrote on its node ``rank``, from byte ``after`` on; negative: so many before the end."""
+    params = {"after": str(after), "rank": str(rank)}
+    return Call("GET", f"{_of(workload_id)}/log", lambda data: read(LogPage, data), params)
 
 
 def checkpoints(workload_id: str) -> Call[tuple[CheckpointView, ...]]:

@@ -22,6 +22,7 @@ from gpufair.client.types import (
     CheckpointView,
     Connection,
     Explanation,
+    LogPage,
     NodeView,
     PreflightView,
     Profile,
@@ -192,6 +193,10 @@ class Client:
     def outputs(self, workload_id: str) -> list[dict[str, Any]]:
         """See ``calls.outputs``."""
         return self.send(calls.outputs(workload_id))
+
+    def log(self, workload_id: str, after: int = 0, *, rank: int = 0) -> LogPage:
+        """See ``calls.log``."""
+        return self.send(calls.log(workload_id, after, rank=rank))
 
     def checkpoints(self, workload_id: str) -> tuple[CheckpointView, ...]:
         """See ``calls.checkpoints``."""

@@ -33,6 +33,20 @@ class CheckpointView:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPage:
+    """A piece of what a command wrote. ``after``: where the next one begins, in bytes of ``size_bytes``.
+
+    ``ended``: the command had ended before this was read, so nothing is written any more.
+    """
+
+    text: str
+    after: int
+    size_bytes: int = 0
+    ranks: tuple[int, ...] = ()  # of the nodes that wrote any
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressView:
     """How far a step has come; ``fraction`` in [0, 1]."""
 

@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gpufair.node.logs import log_path
 from gpufair.node.processes import Proc, death_signal, identify
 
 CONNECTION_FILE = "kernel.json"
+NOTICE_FILE = "notice.json"
 PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _PORTS_FROM = 15_000
 
@@ -23,8 +25,16 @@ _PORTS_FROM = 15_000
 class Child:
     """A started process. ``generation`` counts the kernels of one incarnation from 1."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], generation: int, connection: dict[str, Any], log: Path) -> None:
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        generation: int,
+        connection: dict[str, Any],
+        log: Path,
+        notice_fd: int | None = None,
+    ) -> None:
         self.popen = popen
+        self.notice_fd = notice_fd  # what is written here the process reads; commands only
         self.generation = generation
         self.connection = connection  # without the key
         self.log = log
@@ -70,13 +80,39 @@ def start_kernel(start: dict[str, Any], folder: Path, generation: int) -> Child:
 
 
 def start_command(start: dict[str, Any], folder: Path) -> Child:
-    """Start a command; its output goes to ``workload.log``. Raises ``OSError`` like ``start_kernel``."""
-    launch = start["args"]["launch"]
-    return _spawn(launch["argv"], start["env"], launch.get("cwd") or str(folder), folder / "workload.log", 1, {})
+    """Start a command; its output goes to its log (``gpufair.node.logs``). Raises ``OSError`` like ``start_kernel``.
+
+    It finds a notice of a preemption in the file ``GPUFAIR_NOTICE_FILE`` and on the descriptor ``GPUFAIR_NOTICE_FD``.
+    """
+    launch, env = start["args"]["launch"], dict(start["env"])
+    incarnation = int(start["incarnation"])
+    log = log_path(Path(start["args"]["record_dir"]), incarnation, int(env.get("GPUFAIR_NODE_RANK", 0)))
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if incarnation > 1:
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as out:
+            out.write(f"gpufair: started again on {env.get('GPUFAIR_NODE', 'this node')}\n".encode())
+    theirs, ours = os.pipe()
+    try:
+        env |= {"GPUFAIR_NOTICE_FD": str(theirs), "GPUFAIR_NOTICE_FILE": str(folder / NOTICE_FILE)}
+        cwd = launch.get("cwd") or str(folder)
+        return _spawn(launch["argv"], env, cwd, log, 1, {}, pass_fd=theirs, notice_fd=ours)
+    except OSError:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
 
 
 def _spawn(
-    argv: list[str], env: dict[str, str], cwd: str, log: Path, generation: int, connection: dict[str, Any]
+    argv: list[str],
+    env: dict[str, str],
+    cwd: str,
+    log: Path,
+    generation: int,
+    connection: dict[str, Any],
+    *,
+    pass_fd: int | None = None,
+    notice_fd: int | None = None,
 ) -> Child:
     argv = [sys.executable if argv[0] in {"python", "python3"} else argv[0], *argv[1:]]
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as out:
@@ -93,9 +129,10 @@ def _spawn(
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=() if pass_fd is None else (pass_fd,),
             preexec_fn=death_signal(),  # noqa: PLW1509  # called in the main thread, before or between other threads' work
         )
-    return Child(popen, generation, connection, log)
+    return Child(popen, generation, connection, log, notice_fd)
 
 
 def free_ports(count: int) -> list[int]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from gpufair.node.child import Child
+from gpufair.node.child import NOTICE_FILE, Child
+from gpufair.node.files import write_json
 from gpufair.node.gpus import await_release
 from gpufair.node.processes import alive, end_all
 from gpufair.node.reports import ReportLog
@@ -21,9 +25,15 @@ class CommandRun:
     """Runs one incarnation of a command."""
 
     def __init__(
-        self, start: dict[str, Any], reports: ReportLog, child: Child, on_status: Callable[[dict[str, Any]], None]
+        self,
+        start: dict[str, Any],
+        folder: Path,
+        reports: ReportLog,
+        child: Child,
+        on_status: Callable[[dict[str, Any]], None],
     ) -> None:
         self._start = start
+        self._folder = folder
         self._reports = reports
         self._child = child
         self._on_status = on_status
@@ -37,6 +47,7 @@ class CommandRun:
             self._stopped.set()
         elif kind == "preempt" and not self._preempted.is_set():
             self._deadline = time.monotonic() + float(args["deadline_s"]) - time.time()
+            self._give_notice({"deadline_s": float(args["deadline_s"]), "text": str(args.get("text", ""))})
             self._preempted.set()
         elif kind == "save":
             self._reports.add("checkpoint_failed", {"reason": "a command saves its state by itself, at SIGTERM"})
@@ -81,6 +92,15 @@ class CommandRun:
         else:
             self._status("released")
             self._reports.add("released", {"busy": True, **extra})
+
+    def _give_notice(self, notice: dict[str, Any]) -> None:
+        """Before SIGTERM, so that whoever handles that finds the reason and the deadline."""
+        try:
+            write_json(self._folder / NOTICE_FILE, notice, durable=False)
+            if self._child.notice_fd is not None:
+                os.write(self._child.notice_fd, json.dumps(notice).encode() + b"\n")  # far below what a pipe takes
+        except OSError as err:  # a full disk, or it has closed its end: SIGTERM comes all the same
+            _log.warning("the notice was not delivered: %s", err)
 
     def _status(self, phase: str) -> None:
         identity = self._child.identity

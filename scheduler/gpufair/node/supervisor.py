@@ -130,4 +130,4 @@ def _workload(folder: Path, start: dict[str, Any], reports: ReportLog, first: Ch
         return Session(start, folder, reports, first, status)
     from gpufair.node.command_run import CommandRun  # noqa: PLC0415
 
-    return CommandRun(start, reports, first, status)
+    return CommandRun(start, folder, reports, first, status)

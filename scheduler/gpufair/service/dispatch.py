@@ -11,9 +11,11 @@ from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
 from gpufair.service.channels import Channel
+from gpufair.service.rendezvous import rendezvous
 from gpufair.service.secrets import Secrets
 from gpufair.wire import StartArgs, to_json
 
+LOOPBACK = "127.0.0.1"  # all agents of the local backend run on this machine
 # Names under which services of ours and of Jupyter get their own tokens: never handed on to user code.
 OWN_VARIABLES = frozenset(
     {"GPUFAIR_TOKEN", "GPUFAIR_TOKEN_FILE", "JUPYTER_TOKEN", "JPY_API_TOKEN", "JUPYTERHUB_API_TOKEN", "JPY_PARENT_PID"}
@@ -101,6 +103,8 @@ class Dispatcher:
             {key: value for key, value in given.items() if key not in OWN_VARIABLES} if isinstance(given, dict) else {}
         )
         if nodes > 1:
+            # The variables that the owner set are his own, as with torchrun's own options.
+            env = rendezvous(workload.id, workload.incarnation, rank, nodes, gpus, LOOPBACK) | env
             env |= {"GPUFAIR_NODE_RANK": str(rank), "GPUFAIR_NODES": str(nodes)}
         launch["env"] = env
         # Which checkpoint the core chose is the one it has, unless its owner asked for a fresh start.

@@ -27,6 +27,7 @@ def on_preempt(function: Function) -> Function:
     if not callable(function):
         raise TypeError(f"on_preempt takes a function without arguments, not {type(function).__name__}")
     _functions[_key(function)] = function
+    runtime.current()  # a program handles SIGTERM from now on
     return function
 
 
@@ -37,6 +38,8 @@ def safe_point() -> bool:
     In a preemption it does not return: the process ends, and the session goes on elsewhere with the variables as
     they are here. The cell is then run again, by its owner or by the restart policy, so write it to go on from its
     variables, or use ``gpufair.resumable``. Local variables of functions are not part of a session.
+
+    A program that `gpufair submit` runs saves its own state: what ``on_preempt`` registered is called, then it exits.
 
     Returns: True if a checkpoint was taken here and the cell goes on. Always False outside a session of gpufair, in
         another thread than the main one, and while a subshell runs a cell too.

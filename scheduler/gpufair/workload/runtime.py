@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol
+
+from gpufair.workload.program import NOTICE_FILE, Program
 
 
 class Runtime(Protocol):
@@ -27,5 +30,7 @@ def attach(runtime: Runtime) -> None:
 
 
 def current() -> Runtime | None:
-    """The kernel of this process; None outside a session of gpufair."""
+    """The kernel of this process, or the program that `gpufair submit` runs; None outside of gpufair."""
+    if not _current and NOTICE_FILE in os.environ:
+        attach(Program(os.environ[NOTICE_FILE]))
     return _current[0] if _current else None

@@ -15,6 +15,7 @@ from typing import Any
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from gpufair.node.gpus import virtual
+from gpufair.node.logs import read_log
 from gpufair.node.processes import TAG, find, send
 from tests.integration.node.fake_service import TOKEN, FakeService
 
@@ -91,6 +92,10 @@ class Rig:
 
     def dir(self, workload: str, incarnation: int = 1) -> Path:
         return self.folder / "workloads" / f"{workload}.{incarnation}"
+
+    def log(self, workload: str, rank: int = 0) -> str:
+        """What a command wrote, over all of its starts."""
+        return read_log(self.root / "records" / workload, rank, 0, 1 << 20).text
 
     def status(self, workload: str, incarnation: int = 1) -> dict[str, Any]:
         status: dict[str, Any] = json.loads((self.dir(workload, incarnation) / "status.json").read_text())

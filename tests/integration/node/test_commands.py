@@ -25,7 +25,7 @@ def test_a_command_runs_to_its_end(rig):
         "lost": [],
     }
     assert rig.service.wait("good", "exited").body == {"outcome": "completed", "code": 0, "reason": ""}
-    assert (rig.dir("good") / "workload.log").read_text() == "on virtual-0\n"
+    assert rig.log("good") == "on virtual-0\n"
     _command(rig, "bad", "raise SystemExit(3)")
     assert rig.service.wait("bad", "exited").body == {"outcome": "failed", "code": 3, "reason": "exit code 3"}
     _command(rig, "shot", "import os; os.kill(os.getpid(), 9)")
@@ -47,13 +47,13 @@ def test_preemption_is_sigterm_then_sigkill_at_the_deadline(rig):
     for workload, code in (("polite", polite), ("deaf", deaf)):
         _command(rig, workload, code)
         rig.service.wait(workload, "serving")
-    until(lambda: all("up" in (rig.dir(w) / "workload.log").read_text() for w in ("polite", "deaf")))
+    until(lambda: all("up" in rig.log(w) for w in ("polite", "deaf")))
     begun = time.monotonic()
     rig.preempt("deaf", in_s=2.5)
     rig.preempt("polite", in_s=30)
     assert rig.service.wait("polite", "released").body == {"busy": True}
     assert time.monotonic() - begun < 2
-    assert (rig.dir("polite") / "workload.log").read_text() == "up\nsaved\n"
+    assert rig.log("polite") == "up\nsaved\n"
     assert rig.service.wait("deaf", "released").body == {"busy": True}
     assert 2.4 < time.monotonic() - begun < 5
 
@@ -63,7 +63,7 @@ def test_a_stop_during_the_patience_of_a_preemption_ends_it(rig):
         rig, "w", "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
     )
     rig.service.wait("w", "serving")
-    until(lambda: "up" in (rig.dir("w") / "workload.log").read_text())
+    until(lambda: "up" in rig.log("w"))
     rig.preempt("w", in_s=60)
     until(lambda: rig.status("w")["phase"] == "checkpointing")
     begun = time.monotonic()

@@ -373,7 +373,9 @@ async def test_a_gang_is_up_when_all_are_and_gone_when_all_are(tmp_path: Path) -
         await session(client, "g", gpus=2, nodes=2, kind="batch", launch=launch)
         for rank, agent in enumerate(agents):
             (start,) = await agent.commands()
-            assert start["args"]["launch"]["env"] == {"GPUFAIR_NODE_RANK": str(rank), "GPUFAIR_NODES": "2"}
+            told = start["args"]["launch"]["env"]
+            assert (told["GPUFAIR_NODE_RANK"], told["GPUFAIR_NODES"]) == (str(rank), "2")
+            assert (told["RANK"], told["WORLD_SIZE"], told["PET_NPROC_PER_NODE"]) == (str(rank), "2", "2")
         await agents[1].report("serving", "g", generation=1, connection={}, devices=["virtual-0", "virtual-1"])
         assert (await view(client, "g"))["state"] == "starting"
         await agents[0].report("serving", "g", generation=1, connection={}, devices=["virtual-0", "virtual-1"])

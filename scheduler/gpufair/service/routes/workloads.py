@@ -20,7 +20,7 @@ from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
 from gpufair.service.explained import explanation_view
 from gpufair.service.models import ID_PATTERN, Extension, Nothing, PlainName, Resume, Submission
-from gpufair.service.outputs import outputs_of, present
+from gpufair.service.outputs import MAX_PAGE_BYTES, log_of, outputs_of, present
 from gpufair.service.problems import BadRequest, Forbidden
 from gpufair.service.submission import span_of, spec_of
 from gpufair.service.turn import Turn
@@ -230,6 +230,26 @@ async def preflight(request: Request, workload: Id) -> Answer:
     """The last answer of its kernel in this stay, with all variables; only for its owner."""
     known = await owned(request, workload)
     return {"preflight": context(request).runtime.detail(known.id).preflight}
+
+
+@router.get("/{workload}/log")
+async def log(
+    request: Request,
+    workload: Id,
+    after: Annotated[int, Query(ge=-(1 << 40), le=1 << 50)] = 0,
+    limit: Annotated[int, Query(ge=4, le=MAX_PAGE_BYTES)] = MAX_PAGE_BYTES,
+    rank: Annotated[int, Query(ge=0, lt=4096)] = 0,
+) -> Answer:
+    """A piece of what a command wrote, over all of its starts, on its node ``rank``; only for its owner.
+
+    ``after``: where it begins, in bytes; negative: so many before the end. The next piece begins at the answer's ``after``.
+    """
+    it = context(request)
+    known = await owned(request, workload)
+    # Asked before the file is read: what was written before it ended is in a piece that says ``ended``.
+    ended = known.phase is Phase.ENDED
+    page = await asyncio.to_thread(log_of, it.dispatcher.record_dir(known.id), rank, after, limit)
+    return {**page, "ended": ended}
 
 
 @router.get("/{workload}/checkpoints")
