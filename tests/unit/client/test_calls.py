@@ -73,6 +73,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("restore", (ID,), {}, f"POST {ONE}/restore", {}, workload()),
     ("ask_preflight", (ID,), {}, f"POST {ONE}/preflight", {}, workload()),
     ("preflight", (ID,), {}, f"GET {ONE}/preflight", None, {"preflight": {"at_s": 1.0, "parkable": True, "variables": []}}),
+    ("log", (ID, 7), {"rank": 1}, f"GET {ONE}/log", None, {"text": "step 1\n", "after": 14, "size_bytes": 14, "ranks": [0, 1]}),
     ("interrupt", (ID,), {}, f"POST {ONE}/interrupt", {}, workload()),
     ("why", (ID,), {}, f"GET {ONE}/why", None, {"workload": ID, "sentence": "because"}),
     ("connection", (ID,), {}, f"GET {ONE}/connection", None, {"key": "k", "generation": 1, "serving": True, "connection": {"ip": "127.0.0.1"}}),
