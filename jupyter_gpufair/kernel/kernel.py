@@ -3,7 +3,8 @@
 ========================== ==============================================================================
 request (control channel)   content -> content of the reply
 ========================== ==============================================================================
-gpufair_checkpoint_request  {directory, id, sequence, key_file, wait_s = 0, hold_s = 0} ->
+gpufair_checkpoint_request  {directory, id, sequence, key_file, wait_s = 0, hold_s = 0, within_s = 0} ->
+                            {status: "skipped", reason, expected_s} (only with within_s), or
                             {status: "ok", id, sequence, size_bytes, duration_s, saved, prompt, inside, lost: [[name, reason]]}
 gpufair_restore_request     {directory, id, key_file, wait_s = 0} ->
                             {status: "ok", restored, lost: [[name, reason]], warnings: [text]}
@@ -82,7 +83,9 @@ class GpufairKernel(IPythonKernel):
 
     async def do_execute(self, *args: Any, **kwargs: Any) -> Content:
         """Run code, and call a preemption by its name."""
+        self._work.dirty = True
         reply: Content = await super().do_execute(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self._work.dirty = True  # a checkpoint inside the cell does not hold the rest of it
         cut = self._notices.relabel(reply)
         if threading.current_thread() is threading.main_thread():
             positions.cell_ended(cut=cut)
@@ -272,6 +275,12 @@ class GpufairKernel(IPythonKernel):
             return {"status": "error", "reason": f"internal error ({type(err).__name__}: {err}); see the kernel's log"}
 
     def _checkpoint(self, asked: requests.CheckpointRequest) -> Content:
+        if asked.within_s:
+            if self._boundary.waiting:  # one that was asked for
+                return {"status": "skipped", "reason": "another checkpoint is due", "expected_s": 0.0}
+            expected_s, reason = self._work.expected(asked.within_s, inside=self._boundary.busy)
+            if reason:
+                return {"status": "skipped", "reason": reason, "expected_s": expected_s}
         reply = self._work.checkpoint(asked)
         reply["inside"] = self._boundary.busy
         reply["prompt"] = self._prompt if reply["inside"] else self._last_prompt + 1

@@ -25,7 +25,8 @@ class CheckpointRequest:
     """``gpufair_checkpoint_request``.
 
     ``wait_s`` is how long to wait for the end of a running cell, ``hold_s`` for how long after a success no cell may
-    begin: who checkpoints in order to stop the kernel does not want the next queued cell to run half.
+    begin: who checkpoints in order to stop the kernel does not want the next queued cell to run half. With ``within_s``
+    it is only worth while if something has changed and if it takes no longer than that; 0: always.
     """
 
     directory: str
@@ -34,6 +35,7 @@ class CheckpointRequest:
     key_file: str
     wait_s: float
     hold_s: float
+    within_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ def checkpoint_request(content: dict[str, Any]) -> CheckpointRequest:
         _text(content, "key_file"),
         _seconds(content, "wait_s"),
         _seconds(content, "hold_s"),
+        _seconds(content, "within_s"),
     )
 
 

@@ -13,6 +13,7 @@ from jupyter_gpufair.kernel.notice import Notice
 
 MAX_LOST = 1_000  # of a reply; the manifest has all
 _HOOKS_LIMIT_S = 10.0  # where no deadline is known
+_LOOK_S, _FIXED_S = 0.5, 0.02  # of a decision; of any checkpoint, for its few fsyncs
 _MEASURABLE_BYTES = 4 << 20
 _LOOPS, _FUNCTION = "gpufair:loops", "gpufair:on_preempt:"
 
@@ -30,6 +31,7 @@ class Work:
         self._bytes_per_s: float | None = None  # as measured at the last checkpoints
         self._tracker: Any = None  # what the last checkpoint saw; made when there is one
         self.taken = 0  # checkpoints so far
+        self.dirty = False  # a cell has run since the last one
 
     def announce(self, notice: Notice | None) -> None:
         """A preemption is coming, or (None) isn't any more. Any thread may call."""
@@ -63,6 +65,7 @@ class Work:
             if not asked.hold_s:
                 self.resume()
         self.taken += 1
+        self.dirty = False
         self._measure(result.written_bytes, result.duration_s)  # the rest was there already
         lost = [*result.lost, *failed]
         return {
@@ -102,13 +105,46 @@ class Work:
             "warnings": list(result.warnings),
         }
 
-    def preflight(self, within_s: float) -> Any:
-        """What a checkpoint would be like."""
+    def _changes(self, within_s: float) -> Any:
+        from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
+        from jupyter_gpufair.kernel import session  # noqa: PLC0415
+
+        hidden = session.hidden_names(self._shell)
+        return checkpoint.changes(self._shell.user_ns, self._tracker, hidden=hidden, within_s=within_s)
+
+    def preflight(self, within_s: float, names: set[str] | None = None) -> Any:
+        """What a checkpoint would be like; of these variables only, or of all."""
         from gpufair.node.checkpoint.preflight import look  # noqa: PLC0415 - not needed at the start of a kernel
         from jupyter_gpufair.kernel import session  # noqa: PLC0415
 
         shell = self._shell
-        return look(shell.user_ns, hidden=session.hidden_names(shell), bytes_per_s=self._bytes_per_s, within_s=within_s)
+        hidden = session.hidden_names(shell)
+        return look(shell.user_ns, names, hidden=hidden, bytes_per_s=self._bytes_per_s, within_s=within_s)
+
+    def expected(self, within_s: float, *, inside: bool) -> tuple[float, str]:
+        """How long a checkpoint would take (s), and why it is not worth while (empty: it is).
+
+        Args:
+            inside: A cell is running, and at a safe point.
+        """
+        if not self.dirty and not inside:
+            return 0.0, "no cell has run since the last checkpoint"
+        names: set[str] | None = None
+        taken_s = 0.0
+        if self._tracker is not None:
+            found = self._changes(min(within_s, _LOOK_S))
+            if found.none:
+                self.dirty = inside
+                return 0.0, "nothing has changed since the last checkpoint"
+            names, taken_s = {*found.changed, *found.unknown}, found.taken_s
+        look = self.preflight(min(within_s, _LOOK_S), names)
+        seconds = look.seconds + look.taken_s + taken_s + _FIXED_S
+        if look.unknown:
+            return max(seconds, within_s * 2), "the session is too large to look at all of it in that time"
+        return (
+            seconds,
+            "" if seconds <= within_s else f"it would take about {seconds:.2g} s, and {within_s:.2g} s are allowed",
+        )
 
     def _measure(self, size_bytes: int, duration_s: float) -> None:
         if size_bytes < _MEASURABLE_BYTES:  # the time of a small one is that of its fsyncs

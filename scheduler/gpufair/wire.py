@@ -73,6 +73,7 @@ class StartArgs:
     record_dir: str  # folder of this workload's recorded outputs
     next_sequence: int  # number of the next checkpoint
     restore: str | None = None  # checkpoint id (= sub-folder of checkpoint_dir) to start from
+    autosave_share: float = 0.0  # of the time, that checkpoints after cells may take; 0: none are taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,9 @@ class Saver:
         self._next = int(args["next_sequence"])
         self._begun_with = args.get("restore")
         self._running: asyncio.Task[None] | None = None
-        self._asked: asyncio.Future[dict[str, Any]] | None = None
+        self._asked: set[asyncio.Future[dict[str, Any]]] = set()
         self._duration_s = 0.0
+        self._able: LiveKernel | None = None
         self._unable: LiveKernel | None = None  # the kernel that was found to know nothing of checkpoints
         self._held: tuple[LiveKernel, int, bool] | None = (
             None  # which kernel's cells the last checkpoint holds: see _ask
@@ -87,9 +88,10 @@ class Saver:
                 await kernel.answer(notice, PROBE_S)
             except TimeoutError:
                 self._unable = kernel
-                if self._asked is not None and not self._asked.done():
-                    self._asked.cancel()  # it would be waited for in vain
+                for asked in self._asked:
+                    asked.cancel()  # it would be waited for in vain
                 return False
+            self._able = kernel
         return True
 
     async def preflight(self, kernel: LiveKernel, *, wait_s: float) -> dict[str, Any]:
@@ -141,36 +143,70 @@ class Saver:
     async def _in_time(task: asyncio.Task[None], deadline: float) -> None:
         await asyncio.wait_for(asyncio.shield(task), max(deadline - time.monotonic(), 0.0))
 
+    async def save_if_cheap(self, kernel: LiveKernel, *, within_s: float, wait_s: float) -> dict[str, Any]:
+        """Save if something has changed and the kernel expects to need less than ``within_s``.
+
+        Nobody waits for it, and it waits for nobody: a save that is asked for meanwhile comes right after it, or in its
+        place.
+
+        Args:
+            within_s: Above 0.
+            wait_s: How long to wait for the end of a running cell, or a safe point in it.
+
+        Returns: The kernel's answer: its ``status`` is ok or skipped, and then there is ``expected_s``.
+
+        Raises:
+            CheckpointFailed, KernelGone: As ``save``.
+        """
+        if self._able is not kernel and self._unable is not kernel:
+            # From a kernel that doesn't know the question no answer would ever come.
+            await self.probe(kernel)
+        content = await self._request(kernel, wait_s=wait_s, hold_s=0.0, within_s=within_s)
+        if content.get("status") != "skipped":
+            self._take(kernel, content)
+        return content
+
     async def _ask(self, kernel: LiveKernel, wait_s: float, hold_s: float) -> None:
+        self._take(kernel, await self._request(kernel, wait_s=wait_s, hold_s=hold_s, within_s=0.0))
+
+    async def _request(self, kernel: LiveKernel, *, wait_s: float, hold_s: float, within_s: float) -> dict[str, Any]:
         if self._unable is kernel:
             raise CheckpointFailed(UNABLE, final=True)
         sequence, self._next = self._next, self._next + 1
-        checkpoint = f"{sequence:06d}-{self._incarnation}"
         self._prepare()
-        self._asked = kernel.control.ask(
+        asked = kernel.control.ask(
             "gpufair_checkpoint_request",
             {
                 "directory": str(self._folder),
-                "id": checkpoint,
+                "id": f"{sequence:06d}-{self._incarnation}",
                 "sequence": sequence,
                 "key_file": str(self._key_file),
                 "wait_s": wait_s,
                 "hold_s": hold_s,
+                "within_s": within_s,
             },
         )
+        self._asked.add(asked)
         try:
-            content = await self._asked
+            return await asked
         except asyncio.CancelledError:
             if self._unable is kernel:
                 raise CheckpointFailed(UNABLE, final=True) from None
             raise
+        finally:
+            self._asked.discard(asked)
+
+    def _take(self, kernel: LiveKernel, content: dict[str, Any]) -> None:
+        """Report a checkpoint, if it is one."""
         if content.get("status") != "ok":
             raise CheckpointFailed(_reason(content, "the kernel could not save its variables"))
+        if self.last is not None and int(content["sequence"]) < self.last["sequence"]:
+            return  # overtaken by a newer one
         self._duration_s = float(content["duration_s"])
         self._held = kernel, int(content.get("prompt", 0)), content.get("inside") is True
         self.last = {
-            "id": checkpoint,
-            "sequence": sequence,
+            "id": str(content["id"]),
+            "sequence": int(content["sequence"]),
             "at_s": time.time(),
             "size_bytes": int(content["size_bytes"]),
             "duration_s": self._duration_s,

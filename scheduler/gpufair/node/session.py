@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufair.node import child as children
+from gpufair.node.autosave import Autosave
 from gpufair.node.child import Child
 from gpufair.node.control import KernelGone
 from gpufair.node.gpus import await_release
@@ -47,6 +48,9 @@ class Session:
         self._phase = "starting"
         self._kernel = self._attach(first)
         self._saver = Saver(self._args, start["incarnation"], folder / "checkpoint.key", reports)
+        self._autosave = Autosave(
+            float(self._args.get("autosave_share") or 0.0), self._save_if_cheap, lambda: self._kernel.busy
+        )
         self._turn = asyncio.Lock()  # save, restore and restart: one after the other
         self._work: set[asyncio.Task[None]] = set()
         self._final: asyncio.Task[None] | None = None
@@ -147,6 +151,8 @@ class Session:
     # ---------------------------------------------------------------- activity
 
     def _busy_changed(self, _busy: bool) -> None:
+        if self._phase == "serving":
+            self._autosave.cell()
         self._busy_news = True
         if self._activity is None:
             wait = self._activity_at + ACTIVITY_INTERVAL_S - time.monotonic()
@@ -229,7 +235,18 @@ class Session:
             except (CheckpointFailed, KernelGone) as err:
                 self._reports.add("checkpoint_failed", {"reason": short(str(err))})
             else:
+                self._autosave.saved()
                 self._set_phase(self._phase)
+
+    async def _save_if_cheap(self, within_s: float, wait_s: float) -> dict[str, Any]:
+        kernel = self._kernel
+        # A task of its own: when a preemption makes an end of asking, what is being saved still counts.
+        task = asyncio.create_task(self._saver.save_if_cheap(kernel, within_s=within_s, wait_s=wait_s), name="autosave")
+        task.add_done_callback(_ignore_failure)
+        content = await asyncio.shield(task)
+        if content["status"] == "ok":
+            self._set_phase(self._phase)
+        return content
 
     async def _preflight(self) -> None:
         """Report what a checkpoint would be like now."""
@@ -258,6 +275,7 @@ class Session:
             return
         if self._final is not None:
             self._final.cancel()
+        self._autosave.cancel()
         self._stopping = stop
         current = asyncio.current_task()
         for task in set(self._work) - {current}:
@@ -314,6 +332,11 @@ def _log_failure(task: asyncio.Task[None]) -> None:
     with suppress(asyncio.CancelledError):
         if (error := task.exception()) is not None:
             _log.error("%s failed", task.get_name(), exc_info=error)
+
+
+def _ignore_failure(task: asyncio.Task[dict[str, Any]]) -> None:
+    if not task.cancelled():
+        task.exception()  # who asked has heard of it, or does not care any more
 
 
 def _port_was_taken(child: Child) -> bool:

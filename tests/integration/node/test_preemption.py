@@ -107,3 +107,36 @@ def test_a_loop_is_left_at_its_safe_point_without_an_interrupt(rig):
     assert 0 < int(rig.ask(connection, "len(seen)")) < 20
     assert _cell(rig, connection, loop) == "ok"
     assert rig.ask(connection, "seen == list(range(20))") == "True"
+
+
+def test_what_a_cell_did_is_saved_after_it_and_in_the_midst_of_a_long_loop(rig):
+    """Nobody asks for it: the supervisor is killed, and what was done before a moment ago is back."""
+    rig.start("w", autosave_share=0.5)
+    connection = _serving(rig)["connection"]
+    assert _cell(rig, connection, "x = 1; seen = []") == "ok"
+    first = rig.service.wait("w", "checkpointed").body
+    rig.run(
+        connection,
+        "import gpufair, time\nfor i in gpufair.resumable(range(10**6), 'long'):\n    time.sleep(0.01)\n    seen.append(i)",
+    )
+    later = until(lambda: rig.service.of("w", "checkpointed")[3:], what="several checkpoints inside the loop")[0].body
+    assert later["sequence"] > first["sequence"]
+    assert rig.service.of("w", "activity")[-1].body["busy"] is True
+    rig.service.command("stop", "w")
+    rig.service.wait("w", "released")
+    count = int(rig.ask(_again(rig, 1000), "len(seen)"))
+    assert count > 0
+    reports = [report.kind for report in rig.service.of("w", "checkpoint_failed")]
+    assert reports == []
+
+
+def test_a_preemption_during_a_checkpoint_that_nobody_asked_for(rig):
+    rig.start("w", autosave_share=1.0)
+    connection = _serving(rig)["connection"]
+    slow = "import time\nclass Slow:\n    def __getstate__(self):\n        time.sleep(0.15)\n        return {}\nall = [Slow() for _ in range(6)]"
+    assert _cell(rig, connection, slow) == "ok"
+    time.sleep(0.8)
+    rig.run(connection, "x = 1\nimport time; time.sleep(0.2); x = 2")
+    rig.preempt("w", in_s=20)
+    assert "unsaved" not in rig.service.wait("w", "released", timeout_s=15).body
+    assert rig.ask(_again(rig, 1000), "globals().get('x', 2)") == "2", "between cells, not inside one"

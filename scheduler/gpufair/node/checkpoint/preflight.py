@@ -10,7 +10,7 @@ import html
 import sys
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import IO, Any, cast
 
@@ -54,6 +54,7 @@ class Preflight:
         seconds: How long it would take to write.
         measured: Whether ``bytes_per_s`` was measured in this session (else it is assumed).
         taken_s: How long this look took.
+        unknown: How many variables could not be looked at in the time given.
     """
 
     variables: tuple[Verdict, ...]
@@ -62,6 +63,7 @@ class Preflight:
     bytes_per_s: float
     measured: bool
     taken_s: float
+    unknown: int = 0
 
     @property
     def parkable(self) -> bool:
@@ -139,6 +141,7 @@ def preflight(within_s: float = WITHIN_S) -> Preflight:
 
 def look(
     namespace: dict[str, Any],
+    names: Collection[str] | None = None,
     *,
     hidden: frozenset[str] = frozenset(),
     bytes_per_s: float | None = None,
@@ -148,20 +151,23 @@ def look(
 
     Args:
         namespace: The live variables of the session.
+        names: Look at these only.
         hidden: As for ``save``.
         bytes_per_s: Measured write rate; None if there is none yet.
     """
     began = time.monotonic()
-    variables = _candidates(namespace, hidden)
+    variables = [item for item in _candidates(namespace, hidden) if names is None or item[0] in names]
     speed = bytes_per_s or ASSUMED_BYTES_PER_S
     prepares = {name for name, value in hooked(namespace) if hasattr(type(value), PARK)}
     pass_ = _Pass(namespace, [value for _, value in variables], began + within_s)
     verdicts = []
+    unknown = 0
     for name, value in variables:
         kind = type(value).__name__
         try:
             size, problem = pass_.look(name, value)
         except _OutOfTime:
+            unknown += 1
             verdicts.append(Verdict(name, kind, AMBER, 0, 0.0, f"not looked at: {within_s:g} s were over"))
             continue
         seconds = size / speed
@@ -175,7 +181,9 @@ def look(
     order = (RED, AMBER, GREEN)
     verdicts.sort(key=lambda one: (order.index(one.state), -one.size_bytes, one.name))
     total = sum(one.size_bytes for one in verdicts)
-    return Preflight(tuple(verdicts), total, total / speed, speed, bytes_per_s is not None, time.monotonic() - began)
+    return Preflight(
+        tuple(verdicts), total, total / speed, speed, bytes_per_s is not None, time.monotonic() - began, unknown
+    )
 
 
 class _OutOfTime(BaseException):
