@@ -25,6 +25,7 @@ MAX_GPUS = 1024  # of one node; the largest machines sold have 72
 MAX_NODES = 4096
 MAX_CPUS = 4096
 # A notebook that computes nothing for so long gives its GPUs back: in a trace of a lab 1 h frees nearly as much as 15 min.
+AUTOSAVE_SHARE = 0.05  # of the time, for checkpoints after cells
 IDLE_RELEASE = HOUR
 UNTIL_IDLE = "until idle"
 VIRTUAL_GPUS = 2  # of a laptop without NVML
@@ -99,6 +100,7 @@ class Config:
     operators: tuple[str, ...] = ()
     budget_owners: tuple[str, ...] = ()  # may try budgets on the live state
     budgets: Budgets = field(default_factory=lambda: Budgets((Allocation(AllocationPath("default")),)))
+    autosave_share: float = AUTOSAVE_SHARE
     budgets_file: Path | None = None
     source: Path | None = None
 
@@ -207,6 +209,7 @@ def parse_config(text: str, file: str) -> Config:
         users=_users(root, "users"),
         operators=_users(root, "operators"),
         budget_owners=_users(root, "budget_owners"),
+        autosave_share=_autosave_share(root.table("checkpoints")),
         budgets_file=budgets_file,
     )
     root.finish()
@@ -294,6 +297,12 @@ def _profile(table: Table, policy: Policy) -> Profile:
     )
     table.finish()
     return profile
+
+
+def _autosave_share(table: Table) -> float:
+    if table.raw("after_cells") == OFF:
+        return 0.0
+    return table.number("after_cells", AUTOSAVE_SHARE, 0.0, 0.5)
 
 
 def _idle_release(table: Table) -> Millis | None:

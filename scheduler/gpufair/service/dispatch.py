@@ -36,8 +36,10 @@ def hosts(workload: Workload) -> tuple[str, ...]:
 class Dispatcher:
     """Makes commands. ``channel_of`` gives the line of a node."""
 
-    def __init__(self, state_dir: Path, secrets: Secrets) -> None:
+    def __init__(self, state_dir: Path, secrets: Secrets, autosave_share: float = 0.0) -> None:
+        """``autosave_share``: see ``StartArgs``."""
         self._state_dir, self._secrets = state_dir, secrets
+        self._autosave_share = autosave_share
         self.channels: dict[str, Channel] = {}
 
     def channel(self, node: str) -> Channel:
@@ -120,6 +122,7 @@ class Dispatcher:
             record_dir=str(self.record_dir(workload.id)),
             next_sequence=workload.checkpoint.sequence + 1 if workload.checkpoint else 1,
             restore=workload.checkpoint.id if restoring and workload.checkpoint else None,
+            autosave_share=self._autosave_share if spec.resumable else 0.0,
         )
 
 

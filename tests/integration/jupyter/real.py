@@ -20,6 +20,9 @@ CONFIG = """\
 budgets = "budgets.toml"
 users = ["ria", "ben"]
 
+[checkpoints]
+after_cells = "off"  # so that a test knows what is saved
+
 [service]
 linger = "60s"
 
