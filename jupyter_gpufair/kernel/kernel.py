@@ -5,7 +5,8 @@ request (control channel)   content -> content of the reply
 ========================== ==============================================================================
 gpufair_checkpoint_request  {directory, id, sequence, key_file, wait_s = 0, hold_s = 0, within_s = 0} ->
                             {status: "skipped", reason, expected_s} (only with within_s), or
-                            {status: "ok", id, sequence, size_bytes, duration_s, saved, prompt, inside, lost: [[name, reason]]}
+                            {status: "ok", id, sequence, size_bytes, duration_s, saved, prompt, inside, lost: [[name, reason]],
+                             notes: [[name, text]]}
 gpufair_restore_request     {directory, id, key_file, wait_s = 0} ->
                             {status: "ok", restored, lost: [[name, reason]], warnings: [text]}
 gpufair_preflight_request   {within_s = 2, wait_s = 0} -> {status: "ok", parkable, size_bytes, seconds, bytes_per_s,

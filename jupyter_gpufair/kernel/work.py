@@ -40,7 +40,7 @@ class Work:
     def checkpoint(self, asked: requests.CheckpointRequest) -> Content:
         """Save the session."""
         from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
-        from jupyter_gpufair.kernel import session  # noqa: PLC0415
+        from jupyter_gpufair.kernel import session, shell_state  # noqa: PLC0415
 
         shell = self._shell
         failed = self._call_functions()
@@ -56,7 +56,7 @@ class Work:
                 key=requests.read_key(asked.key_file),
                 meta={"execution_count": shell.execution_count},
                 hidden=session.hidden_names(shell),
-                extras=[*_protocol_state(), *session.extras(shell)],
+                extras=[*_protocol_state(), *shell_state.extras(shell), *session.extras(shell)],
                 unsavable=parked.failed,
                 tracker=self._tracker,
             )
@@ -76,12 +76,13 @@ class Work:
             "duration_s": result.duration_s,
             "saved": len(result.saved),
             "lost": [list(item) for item in lost[:MAX_LOST]],
+            "notes": [list(item) for item in result.notes[:MAX_LOST]],
         }
 
     def restore(self, asked: requests.RestoreRequest) -> Content:
         """Load a checkpoint into the live namespace."""
         from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
-        from jupyter_gpufair.kernel import session  # noqa: PLC0415
+        from jupyter_gpufair.kernel import session, shell_state  # noqa: PLC0415
 
         shell = self._shell
         self._tracker = self._tracker or checkpoint.Tracker()
@@ -96,13 +97,14 @@ class Work:
         count = result.meta.get("execution_count")
         if isinstance(count, int) and count > 0:
             session.bring_back(shell, result.extras, count)
+        warnings = [*result.warnings, *shell_state.bring_back(shell, result.extras)]
         failed = hooks.unpark_restored(shell.user_ns, result.restored, self._limit_s())
         lost = {**dict(result.lost), **failed}
         return {
             "status": "ok",
             "restored": len(result.restored) - len(failed),
             "lost": [list(item) for item in list(lost.items())[:MAX_LOST]],
-            "warnings": list(result.warnings),
+            "warnings": warnings,
         }
 
     def _changes(self, within_s: float) -> Any:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, cast
 
-from gpufair.node.checkpoint import process
+from gpufair.node.checkpoint import environment, process
 from gpufair.node.checkpoint.catalogue import sweep
 from gpufair.node.checkpoint.coding import Coder, NotReadable
 from gpufair.node.checkpoint.deposit import Deposit, QuotaUsedUp
@@ -136,6 +136,7 @@ def save(
         torn = ""
         if others and (changed := _changed(namespace, records, buffers, hidden, lost, tracker)):
             torn = f"{changed} changed while it was saved; {len(others)} other threads were running ({others[0]})"
+        changes_of_environment, withheld = environment.changed()
         manifest = Manifest(
             id=id,
             sequence=sequence,
@@ -151,6 +152,8 @@ def save(
             sys_path=tuple(str(entry) for entry in sys.path),
             meta=dict(meta),
             torn=torn,
+            environment=changes_of_environment,
+            withheld=withheld,
         )
         sealed = manifest.sealed(key, coder)
         store.publish(id, sealed)

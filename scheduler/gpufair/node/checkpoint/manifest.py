@@ -12,7 +12,7 @@ import hmac
 import json
 import platform
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpufair.node.checkpoint.coding import Coder, NotReadable
@@ -69,6 +69,8 @@ class Manifest:
         torn: Why the values may not belong together; empty if nothing speaks against it.
         lost: (name, reason) of what could not be saved.
         notes: (name, text) of what will not be quite what it was.
+        environment: Environment variables that the session has changed; None for those that it has removed.
+        withheld: Names of those that are not kept.
     """
 
     id: str
@@ -85,6 +87,8 @@ class Manifest:
     meta: dict[str, Any]
     torn: str = ""
     notes: tuple[tuple[str, str], ...] = ()
+    environment: dict[str, str | None] = field(default_factory=dict)
+    withheld: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -137,6 +141,7 @@ def unsealed(data: bytes, *, checkpoint: str, key: bytes, coder: Coder) -> Manif
     fields["pieces"] = {digest: Piece(**piece) for digest, piece in body["pieces"].items()}
     fields["lost"] = tuple((name, reason) for name, reason in body["lost"])
     fields["notes"] = tuple((name, text) for name, text in body.get("notes", ()))
+    fields["withheld"] = tuple(body.get("withheld", ()))
     fields["sys_path"] = tuple(body["sys_path"])
     return Manifest(**fields)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
-from gpufair.node.checkpoint import process
+from gpufair.node.checkpoint import environment, process
 from gpufair.node.checkpoint.catalogue import read_manifest
 from gpufair.node.checkpoint.codecs.registry import remarks
 from gpufair.node.checkpoint.coding import Coder, readable
@@ -78,6 +78,7 @@ def load(
     variables = [record for record in manifest.records if record.kind == "variable"]
     if variables and all(record in skipped for record in variables):
         raise CheckpointRejected(id, f"all of it is damaged: {skipped[variables[0]][0]}")
+    notes += environment.enter(manifest.environment, manifest.withheld)  # imports may look at it
     notes += process.enter(manifest.cwd, manifest.sys_path)
     builtins = namespace.get("__builtins__")
     lost = dict(manifest.lost)

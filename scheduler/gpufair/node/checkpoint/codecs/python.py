@@ -146,7 +146,7 @@ def _behind(proxy: types.MappingProxyType[Any, Any]) -> Any:
     return gc.get_referents(proxy)[0]
 
 
-# ---------------------------------------------------------------------- the process's own streams
+# ---------------------------------------------------------------------- what each process has of its own
 _STREAMS = ("stdin", "stdout", "stderr", "__stdin__", "__stdout__", "__stderr__")
 
 
@@ -156,3 +156,8 @@ def standard_stream(obj: Any, dump: Dump) -> Reduced:
         if getattr(sys, name, None) is obj:
             return getattr, (sys, name)
     raise NotSavable("an output stream", "use sys.stdout, or open it again after the restore")
+
+
+def shell(obj: Any, dump: Dump) -> Reduced:
+    """``ip = get_ipython()``: the shell that is there when it is restored."""
+    return sys.modules["IPython"].get_ipython, ()

@@ -69,6 +69,7 @@ _BUILT_IN: dict[str, str] = {
     "builtins.odict_items": "python:dict_view",
     "builtins.mappingproxy": "python:mapping_proxy",
     "ipykernel.iostream.OutStream": "python:standard_stream",
+    "IPython.core.interactiveshell.InteractiveShell": "python:shell",
     "_io.FileIO": "files:open_file",
     "_io.BufferedReader": "files:open_file",
     "_io.BufferedWriter": "files:open_file",
