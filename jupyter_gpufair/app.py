@@ -52,7 +52,9 @@ class GpufairExtension(ExtensionApp):
     handlers = handlers.HANDLERS
 
     config_file_for_service = Unicode(
-        "", config=True, help="gpufair.toml for a scheduler service that this server has to start; default: the usual places."
+        "",
+        config=True,
+        help="gpufair.toml for a scheduler service that this server has to start; default: the usual places.",
     )
 
     _background: asyncio.Task[None] | None = None
@@ -157,7 +159,7 @@ class GpufairExtension(ExtensionApp):
             self.log.warning("Session %s is over: %s", session.kernel_id, reason or "it was ended")
             kernel.reason = reason
             if provisioner.gate is not None:
-                provisioner.gate.close()
+                provisioner.gate.close(keep=True)  # what is to be said of its cells can still be read
             compat.declare_dead(kernel)
 
     # ------------------------------------------------------------------ the end

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from gpufair.client import Workload
 
@@ -44,6 +45,32 @@ class Cell:
     late: list[bytes] | None = None  # the answer of an interrupted cell, kept until what happened is known
     late_s: float = 0.0  # when that came, Unix seconds
     began: bool = False  # a client has heard that it runs
+    kept: bool = False  # it is written down (``held_file``)
+    durable: bool = False  # and on the disk: it may be said to be held
+    recovered: bool = False  # a server before us took it
+
+    @classmethod
+    def of(cls, parts: list[bytes], *, client: str | None = None, origin: Page | None = None) -> Self:
+        """The cell of a message. ``client``: who sent it, if that is not for the header to say.
+
+        Raises: ValueError, KeyError, AttributeError: It is no ``execute_request``.
+        """
+        header, content = json.loads(parts[0]), json.loads(parts[3])
+        return cls(
+            msg_id=str(header["msg_id"]),
+            client=str(header.get("session", "")) if client is None else client,
+            header=header,
+            parts=parts,
+            origin=origin,
+            stop_on_error=bool(content.get("stop_on_error", True)) and not content.get("silent", False),
+            size=sum(len(part) for part in parts),
+        )
+
+    @property
+    def cell_id(self) -> str | None:
+        """Which cell of the document it is, where the client says so."""
+        found = json.loads(self.parts[2] or b"{}").get("cellId")
+        return found if isinstance(found, str) else None
 
     def never_began(self, workload: Workload, before: str | None, preemptions: int) -> bool:
         """Whether the kernel certainly did not begin it, so that it may be sent to the next one.

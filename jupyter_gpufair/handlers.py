@@ -15,8 +15,10 @@ from gpufair.core.errors import GpufairError
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.manager import provisioner_of, view_of
 from jupyter_gpufair.provisioner import GpufairProvisioner
+from jupyter_gpufair.recorded import completed
 from jupyter_gpufair.session import Session
 from jupyter_gpufair.sessions import sessions
+from jupyter_gpufair.websocket import gate_of
 
 _KERNEL = r"(?P<kernel_id>\w+-\w+-\w+-\w+-\w+)"
 Ask = Callable[[Session], Coroutine[Any, Any, Any]]
@@ -94,7 +96,9 @@ class SessionsHandler(GpufairHandler):
     @authorized
     async def get(self) -> None:
         """As a list."""
-        views = (view_of(self.kernel_manager.get_kernel(kernel_id)) for kernel_id in self.kernel_manager.list_kernel_ids())
+        views = (
+            view_of(self.kernel_manager.get_kernel(kernel_id)) for kernel_id in self.kernel_manager.list_kernel_ids()
+        )
         self._json({"sessions": [view for view in views if view is not None]})
 
 
@@ -115,9 +119,23 @@ class OutputsHandler(GpufairHandler):
     @web.authenticated
     @authorized
     async def get(self, kernel_id: str) -> None:
-        """Executions with their outputs, oldest first."""
+        """Executions with their outputs, oldest first, and what only this server could say of them."""
         _, session = self._provisioner(kernel_id)
-        self._json({"executions": await self._ask(session.ask(AsyncClient.outputs))})
+        found = await self._ask(session.ask(AsyncClient.outputs))
+        gate = gate_of(self.kernel_manager.get_kernel(kernel_id))
+        self._json({"executions": completed(found, gate.kept.notes if gate is not None else {})})
+
+
+class CellsHandler(GpufairHandler):
+    """``GET sessions/{kernel_id}/cells``: cells that are not answered yet."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, kernel_id: str) -> None:
+        """``{"cells": [{"msg_id", "cell_id", "state": "sent" or "held"}]}``, in the order in which they run."""
+        self._provisioner(kernel_id)
+        gate = gate_of(self.kernel_manager.get_kernel(kernel_id))
+        self._json({"cells": gate.cells() if gate is not None else []})
 
 
 class ActionHandler(GpufairHandler):
@@ -130,7 +148,7 @@ class ActionHandler(GpufairHandler):
         provisioner, session = self._provisioner(kernel_id)
         if action == "park" and provisioner.gate is not None:
             # Cells that wait would resume it in the same moment: who parks does not want them run.
-            provisioner.gate.abort("aborted")
+            provisioner.gate.withdraw()
         await self._ask(ACTIONS[action](session))
         self._json(view_of(self.kernel_manager.get_kernel(kernel_id)), 202)
 
@@ -140,5 +158,6 @@ HANDLERS: list[tuple[str, type[GpufairHandler]]] = [
     (r"/gpufair/sessions", SessionsHandler),
     (rf"/gpufair/sessions/{_KERNEL}", SessionHandler),
     (rf"/gpufair/sessions/{_KERNEL}/outputs", OutputsHandler),
+    (rf"/gpufair/sessions/{_KERNEL}/cells", CellsHandler),
     (rf"/gpufair/sessions/{_KERNEL}/(?P<action>{'|'.join(ACTIONS)})", ActionHandler),
 ]

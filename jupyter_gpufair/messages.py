@@ -11,6 +11,14 @@ from typing import Any
 from gpufair.client import Workload
 
 PREEMPTED, PARKED, DIED, ENDED = "SessionPreempted", "SessionParked", "KernelDied", "SessionEnded"
+CUT, NOT_RUN, UNKNOWN = "CellCut", "NotRun", "OutcomeUnknown"
+
+NOT_RUN_TEXT = "This cell waited for the one before it, which failed or was cut meanwhile, so it was not run."
+CUT_TEXT = "This cell was cut: its kernel ended while it ran."
+UNKNOWN_TEXT = (
+    "This cell may have begun before the Jupyter server was restarted, and nothing says whether it did, so it was not "
+    "run again. Look at your variables, and run it again if need be."
+)
 
 # What one may ask while typing. An empty answer now is better than the right one in an hour.
 EMPTY_REPLIES: Mapping[str, Mapping[str, Any]] = {
@@ -46,6 +54,11 @@ def kernel_info() -> dict[str, Any]:
     }
 
 
+def error(ename: str, evalue: str) -> dict[str, Any]:
+    """Content of an ``error`` message; with ``output_type`` an output of a notebook."""
+    return {"ename": ename, "evalue": evalue, "traceback": [f"\x1b[0;31m{ename}\x1b[0m: {evalue}"]}
+
+
 def clock(at_s: float) -> str:
     """A time of day as the user's clock shows it."""
     return time.strftime("%H:%M:%S", time.localtime(at_s))
@@ -75,7 +88,11 @@ def cut_text(workload: Workload, at_s: float, before: str | None) -> tuple[str, 
         kept = f"This time they could not be saved: your variables as of {clock(saved.at_s)} will come back."
     else:
         kept = "Your variables could not be saved."
-    then = "Run the cell again: the session will be resumed." if parked else "Run the cell again: it waits until the session is back."
+    then = (
+        "Run the cell again: the session will be resumed."
+        if parked
+        else "Run the cell again: it waits until the session is back."
+    )
     name = PREEMPTED if workload.preemptions else PARKED
     why = _sentence(workload.reason)
     return name, " ".join(part for part in (f"This cell was cut at {clock(at_s)}.", why, kept, then) if part)

@@ -81,7 +81,9 @@ class GpufairProvisioner(KernelProvisionerBase):
         kwargs.pop("transport_encryption", None)
         self._cwd = str(kwargs.get("cwd") or Path.cwd())
         env = kwargs.get("env")
-        return await super().pre_launch(cmd=[*self.kernel_spec.argv, *extra], given_env=env or dict(os.environ), **kwargs)
+        return await super().pre_launch(
+            cmd=[*self.kernel_spec.argv, *extra], given_env=env or dict(os.environ), **kwargs
+        )
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
         """Submit the session, find it, or restart its kernel; returns where the relay listens.
@@ -97,7 +99,9 @@ class GpufairProvisioner(KernelProvisionerBase):
             elif self.kernel_id in adopting:
                 await on_io(self.session.adopt())
             else:
-                await on_io(self.session.submit(self._launch(cmd, kwargs["given_env"]), self._spec(kwargs["given_env"])))
+                await on_io(
+                    self.session.submit(self._launch(cmd, kwargs["given_env"]), self._spec(kwargs["given_env"]))
+                )
         except GpufairError as err:
             if not again and self.session is not None:
                 await on_io(sessions().forget(self.session))
@@ -171,7 +175,7 @@ class GpufairProvisioner(KernelProvisionerBase):
         # A restart begins with an interrupt too. That of a dead kernel leaves alone what was sent since it died.
         restarting = self.parent is not None and self.parent.shutting_down
         if self.gate is not None and not (restarting and session.kernel_died):
-            self.gate.interrupt()
+            self.gate.withdraw()
         if session.attached is None or session.state not in {"running", "checkpointing"}:
             return  # no kernel to interrupt; what waited was given up above
         if await on_io(interrupt_through(session.relay, session.key)):
@@ -204,7 +208,7 @@ class GpufairProvisioner(KernelProvisionerBase):
             return
         self._over = True
         if self.gate is not None:
-            self.gate.close()
+            self.gate.close(keep=sessions().stopping)
             self.gate = None
         self.session = None
         if session is None:

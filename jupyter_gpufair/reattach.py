@@ -8,10 +8,12 @@ from typing import Any
 
 from gpufair.client import Workload
 from gpufair.core.errors import GpufairError
+from jupyter_gpufair.held_file import files, held_folder, prune
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.launch import place_of
 from jupyter_gpufair.provisioner import adopting
 from jupyter_gpufair.sessions import sessions
+from jupyter_gpufair.websocket import gate_of
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +24,7 @@ async def reattach(kernel_manager: Any, session_manager: Any, root: str) -> list
     Returns: The kernel ids taken up.
     Raises: GpufairError: The service cannot be asked.
     """
+    prune(held_folder())
     link = sessions().link
     user = link.user or (await on_io(link.call(lambda client: client.status()))).user
     taken = []
@@ -55,8 +58,11 @@ async def _take_up(kernel_manager: Any, session_manager: Any, workload: Workload
         )
     finally:
         adopting.discard(workload.id)
+    kernel = kernel_manager.get_kernel(workload.id)
     if workload.busy:
-        kernel_manager.get_kernel(workload.id).execution_state = "busy"
+        kernel.execution_state = "busy"
+    if files(held_folder(), workload.id):
+        gate_of(kernel)  # cells wait, and they need no browser to run
     await session_manager.create_session(path=path, name=name, type=kind, kernel_id=workload.id)
     log.info("session %s (%s) was taken up again: it is %s", workload.id, path, workload.state)
 

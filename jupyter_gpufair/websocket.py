@@ -23,6 +23,7 @@ from tornado.websocket import WebSocketClosedError
 
 from jupyter_gpufair import compat, messages
 from jupyter_gpufair.held import Gate
+from jupyter_gpufair.held_file import HeldFile, held_folder
 from jupyter_gpufair.provisioner import GpufairProvisioner
 
 V1 = "v1.kernel.websocket.jupyter.org"
@@ -34,8 +35,9 @@ def gate_of(kernel_manager: Any) -> Gate | None:
     provisioner = getattr(kernel_manager, "provisioner", None)
     if not isinstance(provisioner, GpufairProvisioner) or provisioner.session is None:
         return None
+    session = provisioner.session
     if provisioner.gate is None:
-        provisioner.gate = Gate(kernel_manager, provisioner.session, provisioner.session.notify)
+        provisioner.gate = Gate(kernel_manager, session, HeldFile(held_folder(), session.kernel_id), session.notify)
     return provisioner.gate
 
 
@@ -101,7 +103,7 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
         if channel != "shell" or (allowed and kind not in allowed):
             super().handle_incoming_message(incoming_msg)
         elif kind == "execute_request":
-            gate.submit(self, header, parts)
+            gate.submit(self, parts)
         elif kind == "kernel_info_request" and (not gate.session.serving or gate.busy):
             # A busy kernel would answer after its cell, and until then a reloaded page could not be used.
             self._answer_info(gate, header)
@@ -140,7 +142,11 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
     def handle_outgoing_message(self, stream: Any, outgoing_msg: list[Any]) -> None:
         """Called with each message of the kernel, by our channels and by the gate."""
         gate = self._gate
-        if gate is not None and "iopub" in (stream, getattr(stream, "channel", None)) and self._hear(gate, outgoing_msg):
+        if (
+            gate is not None
+            and "iopub" in (stream, getattr(stream, "channel", None))
+            and self._hear(gate, outgoing_msg)
+        ):
             return
         super().handle_outgoing_message(stream, outgoing_msg)
 

@@ -2,149 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import pytest
-from jupyter_client.session import Session as JupyterSession
 
-from gpufair.client import Workload
 from gpufair.client.types import CheckpointView
-from jupyter_gpufair import held
-from jupyter_gpufair.held import Gate
-
-BOUND_S = 5.0
+from jupyter_gpufair import held, kernel_line
+from tests.unit.jupyter.gate_world import World
 
 
-class Stream:
-    """A zmq stream that keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[list[bytes]] = []
-        self.socket = self
-        self.linger = 0
-        self.over = False
-        self.receive: Any = None
-
-    def send_multipart(self, parts: list[bytes], *_: Any, **__: Any) -> None:
-        assert not self.over
-        self.sent.append(parts)
-
-    def on_recv(self, receive: Any) -> None:
-        self.receive = receive
-
-    def flush(self, flag: int) -> None:
-        assert not self.over
-
-    def close(self, linger: int = 0) -> None:
-        self.over = True
-
-    def closed(self) -> bool:
-        return self.over
-
-
-class Manager:
-    """A kernel manager that hands out such streams."""
-
-    def __init__(self) -> None:
-        self.session = JupyterSession(key=b"k")
-        self.streams: list[tuple[str, Stream]] = []
-        self.execution_state = "busy"
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("connect_"):
-            raise AttributeError(name)
-
-        def connect(identity: bytes) -> Stream:
-            self.streams.append((name.removeprefix("connect_"), Stream()))
-            return self.streams[-1][1]
-
-        return connect
-
-    def shells(self) -> list[Stream]:
-        return [stream for name, stream in self.streams if name == "shell"]
-
-
-class FakeSession:
-    """As much of a session as a gate looks at."""
-
-    def __init__(self, state: str = "queued") -> None:
-        self.kernel_id = "k"
-        self.workload = Workload("k", state)
-        self.attached: tuple[int, int] | None = None
-        self.kernel_died = False
-        self.ended = False
-        self.tell: Any = None
-
-    @property
-    def state(self) -> str:
-        return self.workload.state
-
-    @property
-    def serving(self) -> bool:
-        return self.state == "running" and self.attached is not None
-
-    def listen(self, listener: Any, loop: object) -> Any:
-        self.tell = lambda: listener(self)
-        return lambda: None
-
-    def becomes(self, state: str, attached: tuple[int, int] | None = None, **more: Any) -> None:
-        self.workload, self.attached = replace(self.workload, state=state, **more), attached
-        self.tell()
-
-
-class Client:
-    """A websocket connection."""
-
-    def __init__(self) -> None:
-        self.session = JupyterSession(session="client")
-        self.hears = True
-        self.channels = {"shell": 1}
-        self.said: list[tuple[str, str, dict[str, Any], str]] = []
-        self.got: list[tuple[str, list[bytes]]] = []
-
-    def say(self, channel: str, kind: str, content: dict[str, Any], parent: dict[str, Any]) -> None:
-        self.said.append((channel, kind, content, parent.get("msg_id", "")))
-
-    def handle_outgoing_message(self, channel: str, parts: list[bytes]) -> None:
-        self.got.append((channel, parts))
-
-    def replies(self) -> list[tuple[str, dict[str, Any]]]:
-        return [(msg_id, content) for channel, _, content, msg_id in self.said if channel == "shell"]
-
-
-class World:
-    """A gate with a client, in a running loop."""
-
-    def __init__(self, state: str = "queued") -> None:
-        self.km, self.session, self.client = Manager(), FakeSession(state), Client()
-        self.gate = Gate(self.km, self.session)  # type: ignore[arg-type]  # as much of one as is used
-        self.gate.join(self.client)
-        self.count = 0
-
-    def cell(self, code: str = "1", **content: Any) -> str:
-        self.count += 1
-        header = {"msg_id": f"m{self.count}", "msg_type": "execute_request", "session": "client"}
-        pack = self.km.session.pack
-        parts = [pack(header), b"{}", b"{}", pack({"code": code, **content})]
-        self.gate.submit(self.client, header, parts)
-        return f"m{self.count}"
-
-    def sent(self) -> list[str]:
-        """Ids of the cells that reached a kernel."""
-        unpack = self.km.session.unpack
-        return [str(unpack(parts[2])["msg_id"]) for shell in self.km.shells() for parts in shell.sent]
-
-    def answer(self, msg_id: str, **content: Any) -> None:
-        """The kernel replies."""
-        reply = self.km.session.msg("execute_reply", {"status": "ok", **content}, parent={"msg_id": msg_id, "session": "client"})
-        self.km.shells()[-1].receive(self.km.session.serialize(reply))
-
-    async def until(self, true: Any) -> None:
-        async with asyncio.timeout(BOUND_S):
-            while not true():
-                await asyncio.sleep(0.005)
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFAIR_STATE_DIR", str(tmp_path))
 
 
 async def test_one_cell_at_a_time() -> None:
@@ -157,8 +26,9 @@ async def test_one_cell_at_a_time() -> None:
     assert world.sent() == ids[:2]
     world.session.becomes("checkpointing", (1, 1))
     world.answer("m2")
-    assert (world.sent(), world.gate.held) == (ids[:2], 1)
-    world.gate.close()
+    assert world.sent() == ids[:2]
+    await world.until(lambda: world.gate.held == 1)
+    world.gate.close(keep=False)
 
 
 async def test_a_kernel_replaced_while_it_is_greeted() -> None:
@@ -176,17 +46,17 @@ async def test_a_kernel_replaced_while_it_is_greeted() -> None:
     world.client.hears = True
     await world.until(lambda: world.sent() == [cell])
     assert len(world.km.shells()[1].sent) == 1
-    world.gate.close()
+    world.gate.close(keep=False)
 
 
 async def test_a_deaf_client_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "AWAKE_S", 0.1)
+    monkeypatch.setattr(kernel_line, "AWAKE_S", 0.1)
     world = World()
     world.client.hears = False
     cell = world.cell()
     world.session.becomes("running", (1, 1))
     await world.until(lambda: world.sent() == [cell])
-    world.gate.close()
+    world.gate.close(keep=False)
 
 
 async def test_a_cut_cell_is_never_sent_again() -> None:
@@ -197,13 +67,16 @@ async def test_a_cut_cell_is_never_sent_again() -> None:
     world.session.becomes("running", (1, 1))
     await world.until(lambda: world.sent() == [cell])
     world.session.becomes("parked", None, preemptions=1)
-    assert [(msg_id, content["status"]) for msg_id, content in world.client.replies()] == [(cell, "error"), (behind, "aborted")]
+    assert [(msg_id, content["status"]) for msg_id, content in world.client.replies()] == [
+        (cell, "error"),
+        (behind, "aborted"),
+    ]
     assert world.km.shells()[0].over
     assert world.km.execution_state == "idle"
     world.session.becomes("running", (2, 1))
     again = world.cell()
     await world.until(lambda: world.sent() == [cell, again])
-    world.gate.close()
+    world.gate.close(keep=False)
 
 
 SAVED = CheckpointView("000001-1", 1, at_s=1000.0, size_bytes=5, duration_s=0.5)
@@ -219,12 +92,12 @@ async def test_a_cell_that_never_began_is_sent_to_the_next_kernel() -> None:
     world.session.becomes("stopping", None, preemptions=1, checkpoint=SAVED)
     world.session.becomes("queued", None)
     assert world.client.replies() == []
-    assert world.gate.held == 2
+    await world.until(lambda: world.gate.held == 2)
     world.session.becomes("running", (2, 1))
     await world.until(lambda: world.sent() == [ids[0], ids[0]])
     world.answer(ids[0])
     await world.until(lambda: world.sent() == [ids[0], *ids])
-    world.gate.close()
+    world.gate.close(keep=False)
 
 
 @pytest.mark.parametrize("case", ["it began", "not saved", "saved before", "parked by hand", "died"])
@@ -248,7 +121,7 @@ async def test_a_cell_that_may_have_begun_is_not(case: str) -> None:
     )
     assert [(msg_id, content["status"]) for msg_id, content in world.client.replies()] == [(cell, "error")]
     assert world.gate.held == 0
-    world.gate.close()
+    world.gate.close(keep=False)
 
 
 async def test_the_last_idle_is_said_for_a_kernel_that_went_away() -> None:
@@ -261,7 +134,7 @@ async def test_the_last_idle_is_said_for_a_kernel_that_went_away() -> None:
     assert len(world.client.got) == 1
     world.session.becomes("parked", None)
     assert ("iopub", "status", {"execution_state": "idle"}, cell) in world.client.said
-    world.gate.close()
+    world.gate.close(keep=False)
 
 
 async def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,12 +147,12 @@ async def test_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = world.cell()
     assert world.client.replies()[-1][0] == refused
     assert world.client.replies()[-1][1]["ename"] == "TooManyCells"
-    world.gate.abort("aborted")
+    world.gate.withdraw()
     assert world.gate.held == 0
     big = world.cell("x" * 3000)
     assert world.client.replies()[-1][0] == big
     assert world.gate.held == 0
-    world.gate.close()
+    world.gate.close(keep=False)
 
 
 async def test_subshells_go_beside_the_main_one() -> None:
@@ -290,6 +163,6 @@ async def test_subshells_go_beside_the_main_one() -> None:
     await world.until(lambda: world.sent() == [first])
     header = {"msg_id": "sub", "msg_type": "execute_request", "session": "client", "subshell_id": "s"}
     pack = world.km.session.pack
-    world.gate.submit(world.client, header, [pack(header), b"{}", b"{}", pack({"code": "1"})])
+    world.gate.submit(world.client, [pack(header), b"{}", b"{}", pack({"code": "1"})])
     assert world.sent() == [first, "sub"]
-    world.gate.close()
+    world.gate.close(keep=False)
