@@ -1,22 +1,27 @@
 /**
- * Puts outputs that were made while nobody looked under their cells.
+ * Puts outputs that were made while nobody looked under their cells, and [*] beside cells that wait or run for others.
  *
  * The supervisor beside the kernel records all output. A notebook that is opened while its session lives, or after its
- * cells ran on without a browser, is completed from that record.
+ * cells ran on without a browser, is completed from that record. So is a cell of this page whose answers were lost
+ * while its connection was down.
  */
-import type { CodeCell, ICodeCellModel } from '@jupyterlab/cells';
-import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import type { Cell, CodeCell, ICodeCellModel } from '@jupyterlab/cells';
+import { type INotebookTracker, type Notebook, NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel, KernelMessage, ServerConnection } from '@jupyterlab/services';
 
 import { kernelIdOf, type Sessions } from './model';
 import { latestByCell, missing, withNote } from './recorded';
-import { getOutputs } from './request';
-import type { IExecution } from './wire';
+import { getCells, getOutputs } from './request';
+import type { ICell, IExecution } from './wire';
 
 /** 250 ms: a cell that prints a progress bar sends many messages, and one reading of the record covers them. */
 const GATHER_MS = 250;
 /** 2 s: the record may lag behind the message that announced it, and no further message need come. */
 const AGAIN_MS = 2_000;
+/** 30 s: a cell that has been silent for long is looked at less often. */
+const AGAIN_MOST_MS = 30_000;
+/** Metadata of a cell whose output the user cleared: of which execution. It stays cleared when the notebook is opened again. */
+const CLEARED = 'gpufair_cleared';
 
 class NotebookOutputs {
   constructor(
@@ -28,7 +33,13 @@ class NotebookOutputs {
     context.iopubMessage.connect((_, message) => this._hear(message));
     context.connectionStatusChanged.connect((_, status) => this._connection(status));
     context.kernelChanged.connect(() => this.soon(0));
-    _panel.disposed.connect(() => clearTimeout(this._timer));
+    NotebookActions.outputCleared.connect(this._cleared, this);
+    NotebookActions.executionScheduled.connect(this._scheduled, this);
+    _panel.disposed.connect(() => {
+      clearTimeout(this._timer);
+      NotebookActions.outputCleared.disconnect(this._cleared, this);
+      NotebookActions.executionScheduled.disconnect(this._scheduled, this);
+    });
   }
 
   /** Read the record, once, after a while. */
@@ -37,9 +48,29 @@ class NotebookOutputs {
     this._timer = window.setTimeout(() => void this._complete(), afterMs);
   }
 
+  /** Cells that wait have become more or fewer. */
+  async heldChanged(): Promise<void> {
+    const kernelId = kernelIdOf(this._panel);
+    const waiting = kernelId === null ? [] : await this._read(kernelId, getCells, answer => answer.cells);
+    if (waiting === null || this._panel.isDisposed || kernelIdOf(this._panel) !== kernelId) {
+      return;
+    }
+    if (this._mark(waiting)) {
+      this.soon(0);
+    }
+  }
+
   private _connection(status: Kernel.ConnectionStatus): void {
     if (status === 'connected') {
       this.soon(0);
+      return;
+    }
+    for (const cell of this._panel.content.widgets) {
+      const own = ownRequest(cell);
+      if (own?.live) {
+        this._cutOff.add(own.id);
+        this._settled.delete(own.id);
+      }
     }
   }
 
@@ -49,10 +80,30 @@ class NotebookOutputs {
     if (parent.msg_id === undefined) {
       return;
     }
-    if (this._awaited.has(parent.msg_id)) {
+    if (this._awaited.has(parent.msg_id) || (this._cutOff.has(parent.msg_id) && isIdle(message))) {
+      this._pauseMs = AGAIN_MS;
       this.soon(GATHER_MS);
-    } else if (parent.session === this._panel.sessionContext.session?.kernel?.clientId && isIdle(message)) {
-      this._settled.add(parent.msg_id);
+    } else if (parent.session === this._panel.sessionContext.session?.kernel?.clientId) {
+      if (isIdle(message) && !this._cutOff.has(parent.msg_id)) {
+        this._settled.add(parent.msg_id);
+      }
+    } else if (message.header.msg_type === 'execute_input' && !this._panel.context.model.collaborative) {
+      // Another page runs a cell. Where pages share a document, that page draws for all.
+      this.soon(GATHER_MS);
+    }
+  }
+
+  private async _read<A, T>(
+    kernelId: string,
+    get: (settings: ServerConnection.ISettings, kernelId: string) => Promise<A | null>,
+    part: (answer: A) => T[]
+  ): Promise<T[] | null> {
+    try {
+      const answer = await get(this._settings, kernelId);
+      return answer === null ? [] : part(answer);
+    } catch (error) {
+      console.warn('gpufair: what the server knows of cells could not be read', error);
+      return null;
     }
   }
 
@@ -62,45 +113,106 @@ class NotebookOutputs {
     if (this._panel.isDisposed || !kernelId || !this._isOurs(kernelId)) {
       return;
     }
-    let executions: IExecution[];
-    try {
-      executions = (await getOutputs(this._settings, kernelId))?.executions ?? [];
-    } catch (error) {
-      console.warn('gpufair: recorded outputs could not be read', error);
-      executions = [];
-    }
+    const [executions, waiting] = await Promise.all([
+      this._read(kernelId, getOutputs, answer => answer.executions),
+      this._read(kernelId, getCells, answer => answer.cells)
+    ]);
     if (this._panel.isDisposed || kernelIdOf(this._panel) !== kernelId) {
       return;
     }
-    const latest = latestByCell(executions);
-    this._awaited.clear();
-    for (const cell of this._panel.content.widgets) {
-      const execution = latest.get(cell.model.id);
-      if (execution && cell.model.type === 'code') {
-        this._put(cell as CodeCell, execution);
+    if (executions !== null) {
+      const latest = latestByCell(executions);
+      this._awaited.clear();
+      for (const cell of this._panel.content.widgets) {
+        const execution = latest.get(cell.model.id);
+        if (execution && cell.model.type === 'code') {
+          this._put(cell as CodeCell, execution);
+        }
       }
     }
-    if (this._awaited.size > 0) {
-      this.soon(AGAIN_MS);
+    this._mark(waiting ?? []);
+    // An answer that did not come says nothing: ask again.
+    if (this._awaited.size > 0 || executions === null || waiting === null) {
+      this.soon(this._pauseMs);
+      this._pauseMs = Math.min(2 * this._pauseMs, AGAIN_MOST_MS);
     }
   }
 
   private _put(cell: CodeCell, execution: IExecution): void {
-    const future = cell.outputArea?.future;
-    if (future && !future.isDisposed) {
-      // This page runs the cell, and JupyterLab itself draws its output.
-      this._settled.add(future.msg.header.msg_id);
+    const own = ownRequest(cell);
+    const running = execution.state === 'running';
+    if (own?.live) {
+      if (!this._cutOff.has(own.id)) {
+        // This page runs the cell, and JupyterLab itself draws its output.
+        this._settled.add(own.id);
+        return;
+      }
+      if (own.id !== execution.msg_id) {
+        return; // it waits, and its answer will come
+      }
+      if (running) {
+        this._awaited.add(own.id);
+        return;
+      }
+      // Its end, and whatever came while the connection was down, will never reach this page.
+      cell.outputArea.future.dispose();
+      cell.model.executionState = 'idle';
+    } else if (this._settled.has(execution.msg_id) || cell.model.getMetadata(CLEARED) === execution.msg_id) {
+      // What was complete in this page once is the user's from then on: cleared output stays cleared.
       return;
     }
-    // What was complete in this page once is the user's from then on: cleared output stays cleared.
-    if (this._settled.has(execution.msg_id)) {
-      return;
-    }
+    this._cutOff.delete(execution.msg_id);
     show(cell.model, execution);
-    if (execution.state === 'running') {
+    this._shown.set(cell.model.id, execution.msg_id);
+    if (running) {
       this._awaited.add(execution.msg_id);
+      this._star(cell.model);
     } else {
       this._settled.add(execution.msg_id);
+    }
+  }
+
+  /** Show [*] beside what waits or runs for other pages; whether some do so no longer. */
+  private _mark(waiting: ICell[]): boolean {
+    const ids = new Set(waiting.map(cell => cell.cell_id));
+    let fewer = false;
+    for (const cell of this._panel.content.widgets) {
+      if (cell.model.type !== 'code') {
+        continue;
+      }
+      const model = cell.model as ICodeCellModel;
+      const execution = this._shown.get(model.id);
+      const runs = execution !== undefined && this._awaited.has(execution);
+      if (ownRequest(cell)?.live) {
+        this._starred.delete(model.id);
+      } else if (ids.has(model.id) || runs) {
+        this._star(model);
+      } else if (this._starred.delete(model.id)) {
+        model.executionState = 'idle';
+        fewer = true;
+      }
+    }
+    return fewer;
+  }
+
+  private _star(model: ICodeCellModel): void {
+    this._starred.add(model.id);
+    model.executionState = 'running';
+  }
+
+  private _cleared(_: unknown, { notebook, cell }: { notebook: Notebook; cell: Cell }): void {
+    const execution = this._shown.get(cell.model.id) ?? ownRequest(cell)?.id;
+    const kernelId = kernelIdOf(this._panel);
+    if (notebook === this._panel.content && execution !== undefined && kernelId && this._isOurs(kernelId)) {
+      cell.model.setMetadata(CLEARED, execution);
+    }
+  }
+
+  private _scheduled(_: unknown, { notebook, cell }: { notebook: Notebook; cell: Cell }): void {
+    if (notebook === this._panel.content) {
+      this._starred.delete(cell.model.id);
+      this._shown.delete(cell.model.id);
+      cell.model.deleteMetadata(CLEARED);
     }
   }
 
@@ -108,7 +220,21 @@ class NotebookOutputs {
   private readonly _awaited = new Set<string>();
   /** Executions that this page has shown to their end, or runs itself: cells cleared since stay so. */
   private readonly _settled = new Set<string>();
+  /** Requests of this page whose answers may be lost: its connection was down while they were open. */
+  private readonly _cutOff = new Set<string>();
+  /** Which execution of the record a cell shows. */
+  private readonly _shown = new Map<string, string>();
+  /** Cells beside which we have put [*]. */
+  private readonly _starred = new Set<string>();
+  private _pauseMs = AGAIN_MS;
   private _timer = 0;
+}
+
+/** The last request of this page for a cell, and whether JupyterLab still waits for its answer. */
+function ownRequest(cell: Cell): { id: string; live: boolean } | null {
+  // Null before the first request, whatever its type says.
+  const future = (cell as CodeCell).outputArea?.future as CodeCell['outputArea']['future'] | null | undefined;
+  return future ? { id: future.msg.header.msg_id, live: !future.isDisposed } : null;
 }
 
 function isIdle(message: KernelMessage.IMessage): boolean {
@@ -149,12 +275,13 @@ export function addOutputs(
   tracker.widgetAdded.connect((_, panel) => attach(panel));
   sessions.changed.connect((_, { before, after }) => {
     known.add(after.kernel_id);
+    const panel = sessions.panelOf(after);
+    const outputs = panel && notebooks.get(panel);
     // Known from now on, or moved: what ran meanwhile is read at once.
     if (before?.state !== after.state) {
-      const panel = sessions.panelOf(after);
-      if (panel) {
-        notebooks.get(panel)?.soon(0);
-      }
+      outputs?.soon(0);
+    } else if (before.held_cells !== after.held_cells) {
+      void outputs?.heldChanged();
     }
   });
 }

@@ -76,12 +76,16 @@ export function missing(shown: nbformat.IOutput[], recorded: nbformat.IOutput[])
 
 /**
  * The record as the cell should show it. A kernel that is killed cannot say so: why its cell was cut is said by the
- * server, to the page that was open then. That note is in no record, and stays.
+ * server. A page that was open then may know it better than a server that was started since.
  */
 export function withNote(shown: nbformat.IOutput[], execution: IExecution): nbformat.IOutput[] {
   const note = shown[shown.length - 1];
-  const cut = execution.status === 'interrupted' && note?.output_type === 'error';
-  return cut ? [...execution.outputs, note] : execution.outputs;
+  const recorded = execution.outputs;
+  if (execution.status !== 'interrupted' || note?.output_type !== 'error') {
+    return recorded;
+  }
+  const last = recorded[recorded.length - 1];
+  return [...(last?.output_type === 'error' ? recorded.slice(0, -1) : recorded), note];
 }
 
 /** The latest execution of each cell. */

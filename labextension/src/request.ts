@@ -4,7 +4,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type { Action, IOutputs, ISession } from './wire';
+import type { Action, ICells, IOutputs, ISession } from './wire';
 
 /** Seconds by which the server's clock is ahead of this browser's. */
 let skewS = 0;
@@ -49,6 +49,10 @@ export function getSession(settings: ServerConnection.ISettings, kernelId: strin
 
 export function getOutputs(settings: ServerConnection.ISettings, kernelId: string): Promise<IOutputs | null> {
   return request<IOutputs>(settings, ['sessions', kernelId, 'outputs']);
+}
+
+export function getCells(settings: ServerConnection.ISettings, kernelId: string): Promise<ICells | null> {
+  return request<ICells>(settings, ['sessions', kernelId, 'cells']);
 }
 
 /** Ask for an action. It has begun, not ended, when this returns; events tell the rest. */

@@ -67,3 +67,15 @@ export interface IOutputs {
   /** In the order in which they were sent. */
   executions: IExecution[];
 }
+
+/** A cell that is not answered yet, whoever sent it. */
+export interface ICell {
+  msg_id: string;
+  cell_id: string | null;
+  state: 'sent' | 'held';
+}
+
+export interface ICells {
+  /** In the order in which they run. */
+  cells: ICell[];
+}

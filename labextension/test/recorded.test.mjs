@@ -43,10 +43,14 @@ test('the latest run of a cell counts', () => {
   assert.deepEqual([...latest].map(([cell, { msg_id }]) => [cell, msg_id]), [['a', '3'], ['b', '2']]);
 });
 
-test('why a cell was cut is in no record and stays', () => {
+test('why a cell was cut is said once, by who knows best', () => {
   const note = { output_type: 'error', ename: 'KernelDied', evalue: 'The kernel died', traceback: [] };
   const recorded = { status: 'interrupted', outputs: [stream('one\n')] };
   assert.deepEqual(missing([stream('one\n'), note], withNote([stream('one\n'), note], recorded)), []);
   assert.deepEqual(withNote([note], recorded), [stream('one\n'), note]);
   assert.deepEqual(withNote([note], { ...recorded, status: 'ok' }), recorded.outputs);
+  const general = { output_type: 'error', ename: 'CellCut', evalue: 'This cell was cut', traceback: [] };
+  const completed = { ...recorded, outputs: [stream('one\n'), general] };
+  assert.deepEqual(withNote([stream('one\n'), note], completed), [stream('one\n'), note]);
+  assert.deepEqual(withNote([stream('one\n')], completed), completed.outputs);
 });

@@ -70,6 +70,12 @@ class Outputs(APIHandler):
         self.finish(json.dumps({"executions": executions.get(kernel_id, [])}))
 
 
+class Cells(APIHandler):
+    @web.authenticated
+    def get(self, kernel_id: str) -> None:
+        self.finish(json.dumps({"cells": []}))
+
+
 class Action(APIHandler):
     @web.authenticated
     def post(self, kernel_id: str, action: str) -> None:
@@ -90,6 +96,7 @@ def _load_jupyter_server_extension(server: ServerApp) -> None:
         (f"fake/{kernel}", Fake),
         (f"sessions/{kernel}", Session),
         (f"sessions/{kernel}/outputs", Outputs),
+        (f"sessions/{kernel}/cells", Cells),
         (f"sessions/{kernel}/(checkpoint|park|resume|restore)", Action),
     ]
     base = server.web_app.settings["base_url"]

@@ -44,12 +44,13 @@ CURRENT_KERNEL = "window.jupyterapp?.shell?.currentWidget?.sessionContext?.sessi
 
 @dataclass(frozen=True)
 class Lab:
-    """A running server. ``root`` is the folder that its file browser shows."""
+    """A running server. ``root`` is the folder that its file browser shows; ``again`` kills it and starts the next one."""
 
     url: str
     token: str
     root: Path
     log: Path
+    again: Callable[[], None]
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         """Call the server's API; the answer's JSON, None where there is none."""
@@ -129,13 +130,26 @@ def running_lab(home: Path, options: list[str] | None = None, environment: dict[
         *("--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"),
         *(options or []),
     ]
-    lab = Lab(f"http://127.0.0.1:{port}/", token, root, log)
-    with log.open("wb") as output:
-        server = subprocess.Popen(command, cwd=home, env=env, stdout=output, stderr=output, start_new_session=True)
-        try:
-            _wait_until_up(lab, server)
-            yield lab
-        finally:
+    servers: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        with log.open("ab") as output:
+            server = subprocess.Popen(command, cwd=home, env=env, stdout=output, stderr=output, start_new_session=True)
+        servers.append(server)
+        _wait_until_up(lab, server)
+
+    def again() -> None:
+        """As kill -9 does, with nobody's leave."""
+        os.killpg(servers[-1].pid, signal.SIGKILL)
+        servers[-1].wait()
+        start()
+
+    lab = Lab(f"http://127.0.0.1:{port}/", token, root, log, again)
+    try:
+        start()
+        yield lab
+    finally:
+        for server in servers[-1:]:
             _stop(server)
 
 

@@ -6,91 +6,22 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import Look
-from tests.e2e.lab import CURRENT_KERNEL, Lab, running_lab
+from tests.e2e.lab import CURRENT_KERNEL, Lab
+from tests.e2e.real_lab import ITEM, real_lab, run_all
 
-ITEM = ".jp-gpufair-status-button"
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "status-bar.png"
-
-# One GPU, two budgets. Protections are short, and after the server's end nothing lingers.
-CONFIG = """
-budgets = "budgets.toml"
-
-[service]
-linger = "8s"
-
-[grace]
-session = "20s"
-
-[[node]]
-name = "node-a"
-gpus = 1
-
-[[node]]
-name = "cpu"
-gpus = 0
-
-[[profile]]
-name = "1gpu"
-display_name = "GPU fair share (1 GPU)"
-gpus = 1
-allocation = "language"
-min_runtime = "8s"
-
-[[profile]]
-name = "vision"
-display_name = "Vision (1 GPU)"
-gpus = 1
-allocation = "vision"
-min_runtime = "2s"
-"""
-BUDGETS = """
-[[allocation]]
-path = "language"
-share = 50
-
-[[allocation]]
-path = "vision"
-share = 50
-"""
-
-
-def processes_of(home: Path) -> list[psutil.Process]:
-    """Processes that were started for this home, however detached."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("HOME") == str(home):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    (tmp_path / "gpufair.toml").write_text(CONFIG, encoding="utf-8")
-    (tmp_path / "budgets.toml").write_text(BUDGETS, encoding="utf-8")
-    home = tmp_path / "home"
-    home.mkdir()
-    places = {"GPUFAIR_CONFIG": str(tmp_path / "gpufair.toml"), "GPUFAIR_STATE_DIR": str(tmp_path / "state")}
-    try:
-        with running_lab(home, environment=places) as lab:
-            yield lab
-        # 45 s: the service lingers for 8 s, then its agents see that it is gone and end after as long.
-        _, left = psutil.wait_procs(processes_of(home), timeout=45)
-        assert left == [], "processes outlive the server"
-    finally:
-        for process in processes_of(home):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+    with real_lab(tmp_path) as lab:
+        yield lab
 
 
 TRAIN = """\
@@ -109,11 +40,6 @@ digits = load_digits()
 model = RidgeClassifier().fit(digits.data[:1200], digits.target[:1200])
 run = Run(best=round(model.score(digits.data[1200:], digits.target[1200:]), 3))
 print(f"{len(digits.data)} images, accuracy {run.best}")"""
-
-
-def run_all(page: Page) -> None:
-    page.wait_for_function(f"{CURRENT_KERNEL}?.connectionStatus === 'connected'")
-    page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-cells')")
 
 
 def test_a_notebook_gets_its_gpu_and_shows_it(lab: Lab, ui: Look) -> None:
