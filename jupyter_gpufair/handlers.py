@@ -15,7 +15,7 @@ from gpufair.core.errors import GpufairError
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.manager import provisioner_of, view_of
 from jupyter_gpufair.provisioner import GpufairProvisioner
-from jupyter_gpufair.recorded import completed
+from jupyter_gpufair.recorded import executions_of
 from jupyter_gpufair.session import Session
 from jupyter_gpufair.sessions import sessions
 from jupyter_gpufair.websocket import gate_of
@@ -121,9 +121,9 @@ class OutputsHandler(GpufairHandler):
     async def get(self, kernel_id: str) -> None:
         """Executions with their outputs, oldest first, and what only this server could say of them."""
         _, session = self._provisioner(kernel_id)
-        found = await self._ask(session.ask(AsyncClient.outputs))
         gate = gate_of(self.kernel_manager.get_kernel(kernel_id))
-        self._json({"executions": completed(found, gate.kept.notes if gate is not None else {})})
+        notes = dict(gate.kept.notes) if gate is not None else {}
+        self._json({"executions": await self._ask(executions_of(session, notes))})
 
 
 class CellsHandler(GpufairHandler):

@@ -5,13 +5,59 @@ An execution is as ``gpufair.node.record`` has it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from gpufair.client import AsyncClient, Workload
 from jupyter_gpufair import messages
 from jupyter_gpufair.cell import Cell
+from jupyter_gpufair.held_file import HeldFile, held_folder
+from jupyter_gpufair.session import Session
 
 Execution = dict[str, Any]
+
+MAX_EARLIER = 3  # sessions of a document that ended one after the other, with nobody to save it in between
+
+
+async def executions_of(session: Session, notes: Mapping[str, Execution]) -> list[Execution]:
+    """All that is to be shown under the cells of a session's document, oldest first. Runs in the io thread.
+
+    Raises: GpufairError: The service cannot be asked.
+    """
+    found: list[Execution] = []
+    for workload, saved_s in await _unseen(session):
+        runs = await session.ask(partial(_outputs_of, workload.id))
+        kept = await asyncio.to_thread(_notes_of, workload.id)
+        over_s = workload.ended_s or 0.0
+        found += [run for run in completed(runs, kept) if (run.get("ended_s") or over_s) > saved_s]
+    return [*found, *completed(await session.ask(AsyncClient.outputs), notes)]
+
+
+async def _unseen(session: Session) -> list[tuple[Workload, float]]:
+    """Sessions of the same document that ended after it was last saved, and when that was."""
+    notebook = session.workload.notebook if session.workload is not None else ""
+    try:
+        saved_s = (await asyncio.to_thread(Path(notebook).stat)).st_mtime if notebook else 0.0
+    except OSError:
+        return []  # no file of this machine: nobody knows what its reader has seen
+    if not notebook:
+        return []
+    ended = await session.ask(lambda client, _: client.workloads("ended", notebook=notebook))
+    late = [(one, saved_s) for one in ended if (one.ended_s or 0.0) > saved_s and one.id != session.kernel_id]
+    return sorted(late, key=lambda entry: entry[0].ended_s or 0.0)[-MAX_EARLIER:]
+
+
+async def _outputs_of(workload: str, client: AsyncClient, _kernel_id: str) -> list[Execution]:
+    return await client.outputs(workload)
+
+
+def _notes_of(kernel_id: str) -> dict[str, Execution]:
+    file = HeldFile(held_folder(), kernel_id)
+    file.close(forget=False)
+    return file.notes
 
 
 def note_of(cell: Cell, error: Mapping[str, Any], at_s: float) -> Execution:

@@ -42,10 +42,34 @@ class NotebookOutputs {
     });
   }
 
-  /** Read the record, once, after a while. */
+  /** Read the record after a while, or sooner if that was asked for already. */
   soon(afterMs: number): void {
+    const at = Date.now() + afterMs;
+    if (this._timer !== 0 && this._due <= at) {
+      return;
+    }
     clearTimeout(this._timer);
-    this._timer = window.setTimeout(() => void this._complete(), afterMs);
+    this._due = at;
+    this._timer = window.setTimeout(() => {
+      this._timer = 0;
+      void this._complete();
+    }, afterMs);
+  }
+
+  private async _complete(): Promise<void> {
+    if (this._reading) {
+      this.soon(this._gatherMs);
+      return;
+    }
+    this._reading = true;
+    const begun = Date.now();
+    try {
+      await this._bring();
+    } finally {
+      this._reading = false;
+      // A record that takes long to read is read less often.
+      this._gatherMs = Math.max(GATHER_MS, 4 * (Date.now() - begun));
+    }
   }
 
   /** Cells that wait have become more or fewer. */
@@ -82,14 +106,14 @@ class NotebookOutputs {
     }
     if (this._awaited.has(parent.msg_id) || (this._cutOff.has(parent.msg_id) && isIdle(message))) {
       this._pauseMs = AGAIN_MS;
-      this.soon(GATHER_MS);
+      this.soon(this._gatherMs);
     } else if (parent.session === this._panel.sessionContext.session?.kernel?.clientId) {
       if (isIdle(message) && !this._cutOff.has(parent.msg_id)) {
         this._settled.add(parent.msg_id);
       }
     } else if (message.header.msg_type === 'execute_input' && !this._panel.context.model.collaborative) {
       // Another page runs a cell. Where pages share a document, that page draws for all.
-      this.soon(GATHER_MS);
+      this.soon(this._gatherMs);
     }
   }
 
@@ -107,7 +131,7 @@ class NotebookOutputs {
     }
   }
 
-  private async _complete(): Promise<void> {
+  private async _bring(): Promise<void> {
     await this._panel.context.ready;
     const kernelId = kernelIdOf(this._panel);
     if (this._panel.isDisposed || !kernelId || !this._isOurs(kernelId)) {
@@ -226,8 +250,12 @@ class NotebookOutputs {
   private readonly _shown = new Map<string, string>();
   /** Cells beside which we have put [*]. */
   private readonly _starred = new Set<string>();
+  private _reading = false;
+  private _gatherMs = GATHER_MS;
   private _pauseMs = AGAIN_MS;
   private _timer = 0;
+  /** When it fires, by this browser's clock. */
+  private _due = 0;
 }
 
 /** The last request of this page for a cell, and whether JupyterLab still waits for its answer. */

@@ -142,9 +142,11 @@ class AsyncClient:
         """See ``calls.submit``."""
         return await self.send(calls.submit(launch, **spec))
 
-    async def workloads(self, state: str | None = None, user: str | None = None) -> tuple[Workload, ...]:
+    async def workloads(
+        self, state: str | None = None, user: str | None = None, notebook: str | None = None
+    ) -> tuple[Workload, ...]:
         """See ``calls.workloads``."""
-        return await self.send(calls.workloads(state, user))
+        return await self.send(calls.workloads(state, user, notebook))
 
     async def workload(self, workload_id: str) -> Workload:
         """See ``calls.workload``."""

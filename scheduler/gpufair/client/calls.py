@@ -100,9 +100,12 @@ def submit(
     return Call("POST", f"{API}/workloads", _workload, json=body, repeatable=id is not None)
 
 
-def workloads(state: str | None = None, user: str | None = None) -> Call[tuple[Workload, ...]]:
-    """Workloads, all or those in ``state`` and of ``user``."""
-    params = {key: value for key, value in (("state", state), ("user", user)) if value is not None}
+def workloads(
+    state: str | None = None, user: str | None = None, notebook: str | None = None
+) -> Call[tuple[Workload, ...]]:
+    """Workloads, all or those in ``state``, of ``user``, and of one's own document ``notebook`` (an absolute path)."""
+    given = (("state", state), ("user", user), ("notebook", notebook))
+    params = {key: value for key, value in given if value is not None}
     return Call("GET", f"{API}/workloads", lambda data: read_list(Workload, data, "workloads"), params)
 
 

@@ -134,9 +134,11 @@ class Client:
         """See ``calls.submit``."""
         return self.send(calls.submit(launch, **spec))
 
-    def workloads(self, state: str | None = None, user: str | None = None) -> tuple[Workload, ...]:
+    def workloads(
+        self, state: str | None = None, user: str | None = None, notebook: str | None = None
+    ) -> tuple[Workload, ...]:
         """See ``calls.workloads``."""
-        return self.send(calls.workloads(state, user))
+        return self.send(calls.workloads(state, user, notebook))
 
     def workload(self, workload_id: str) -> Workload:
         """See ``calls.workload``."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -95,39 +94,80 @@ class _Execution:
 
 
 def executions(record_dir: Path) -> list[dict[str, Any]]:
-    """All recorded executions of a workload, oldest first.
-
-    Each is ``{"msg_id", "cell_id", "code_sha256", "execution_count", "state": "running" | "done", "status": "ok" |
-    "error" | "interrupted" | None, "started_s", "ended_s", "outputs"}``. "interrupted": its kernel ended before it did.
-    Empty if nothing was recorded. Reads files of up to 272 MiB each, so call it in a thread.
-    """
-    reader = _Reader()
-    for path in _files(record_dir):
-        reader.new_kernel()
-        for message in _messages(path):
-            reader.take(message)
-    return [execution.as_dict() for execution in reader.found.values()]
+    """All recorded executions of a workload; see ``Record.executions``."""
+    return Record(record_dir).executions()
 
 
-def _files(record_dir: Path) -> list[Path]:
+class Record:
+    """What was recorded of one workload, read on as it grows. Not for two threads at once."""
+
+    def __init__(self, record_dir: Path) -> None:
+        self._dir = record_dir
+        self._begin()
+
+    def _begin(self) -> None:
+        self._reader = _Reader()
+        self._read: dict[Path, int] = {}  # bytes of each file that were taken, in the order of the files
+
+    def executions(self) -> list[dict[str, Any]]:
+        """All executions until now, oldest first.
+
+        Each is ``{"msg_id", "cell_id", "code_sha256", "execution_count", "state": "running" | "done", "status": "ok" |
+        "error" | "interrupted" | None, "started_s", "ended_s", "outputs"}``. "interrupted": its kernel ended before it
+        did. Empty if nothing was recorded. Reads files of up to 272 MiB each when first asked, so call it in a thread.
+        """
+        files = _files(self._dir)
+        if not self._goes_on(files):
+            self._begin()
+        for path, size in files:
+            if path not in self._read:
+                self._reader.new_kernel()
+                self._read[path] = 0
+            if size > self._read[path]:
+                self._read[path] = self._take(path, self._read[path], last=path == files[-1][0])
+        return [execution.as_dict() for execution in self._reader.found.values()]
+
+    def _goes_on(self, files: list[tuple[Path, int]]) -> bool:
+        """Whether what was read is how these files begin. Messages count in the order of the files."""
+        known = list(self._read.items())
+        present = files[: len(known)]
+        if not known or len(present) < len(known):
+            return not known
+        (path, taken), (now, size) = known[-1], present[-1]
+        return present[:-1] == known[:-1] and now == path and size >= taken
+
+    def _take(self, path: Path, offset: int, *, last: bool) -> int:
+        """Take the whole messages of a file. Torn lines (a full disk, a crash) are passed over."""
+        with path.open("rb") as file:
+            file.seek(offset)
+            while text := file.readline(MAX_LINE_BYTES):
+                if last and not text.endswith(b"\n") and len(text) < MAX_LINE_BYTES:
+                    break  # being written
+                offset += len(text)
+                if (message := _message(text)) is not None:
+                    self._reader.take(message)
+        return offset
+
+
+def _files(record_dir: Path) -> list[tuple[Path, int]]:
+    """The files in the order of their kernels, with their sizes."""
     if not record_dir.is_dir():
         return []
     matches = [(match, path) for path in record_dir.iterdir() if (match := _FILE.fullmatch(path.name))]
-    return [path for _, _, path in sorted((int(match[1]), int(match[2]), path) for match, path in matches)]
+    ordered = sorted((int(match[1]), int(match[2]), path) for match, path in matches)
+    return [(path, path.stat().st_size) for _, _, path in ordered]
 
 
-def _messages(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole messages of a file. Torn lines (a full disk, a crash, one being written) are passed over."""
-    with path.open("rb") as file:
-        while text := file.readline(MAX_LINE_BYTES):
-            try:
-                message = json.loads(text)
-            except ValueError:
-                continue
-            parts = ("header", "parent_header", "metadata", "content")
-            if isinstance(message, dict) and all(isinstance(message.get(part), dict) for part in parts):
-                message["size"] = len(text)
-                yield message
+def _message(text: bytes) -> dict[str, Any] | None:
+    try:
+        message = json.loads(text)
+    except ValueError:
+        return None
+    parts = ("header", "parent_header", "metadata", "content")
+    if not isinstance(message, dict) or not all(isinstance(message.get(part), dict) for part in parts):
+        return None
+    message["size"] = len(text)
+    return message
 
 
 class _Reader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from gpufair.service.config import Config
 from gpufair.service.dispatch import Dispatcher
 from gpufair.service.journal import Journal
 from gpufair.service.lifetime import Lifetime
+from gpufair.service.outputs import Outputs
 from gpufair.service.runtime import Runtime
 from gpufair.service.secrets import Secrets
 
@@ -35,6 +36,7 @@ class Context:
     started_at: Instant
     version: str
     embedded: bool
+    outputs: Outputs = field(default_factory=Outputs)
 
 
 def context(connection: HTTPConnection) -> Context:

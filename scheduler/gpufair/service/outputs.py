@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpufair.node.record import Record
 
 MANIFEST = "manifest.json"
 MAX_PAGE_BYTES = 1 << 20  # of a log
+KEPT = 8  # records, of at most 64 MiB of outputs each
 
 
-def outputs_of(record_dir: Path) -> list[dict[str, Any]]:
-    """The recorded executions, oldest first; empty if nothing was recorded."""
-    from gpufair.node.record import executions  # noqa: PLC0415  # nothing else here needs the node's side
+class Outputs:
+    """The recorded outputs of all workloads. A page asks again and again while a cell runs, so the last few are kept."""
 
-    return list(executions(record_dir)) if record_dir.is_dir() else []
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Path, tuple[threading.Lock, Record]] = OrderedDict()
+
+    def of(self, record_dir: Path) -> list[dict[str, Any]]:
+        """The recorded executions, oldest first; empty if nothing was recorded. Several threads may ask."""
+        from gpufair.node.record import Record  # noqa: PLC0415  # nothing else here needs the node's side
+
+        with self._lock:
+            lock, record = self._known.setdefault(record_dir, (threading.Lock(), Record(record_dir)))
+            self._known.move_to_end(record_dir)
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        with lock:
+            return record.executions()
 
 
 def log_of(record_dir: Path, rank: int, after: int, limit: int) -> dict[str, Any]:

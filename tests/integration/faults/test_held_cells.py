@@ -82,6 +82,8 @@ def test_everything_is_killed_and_nobody_looks(world: World) -> None:
 
 def test_a_server_that_stops_in_good_order(world: World) -> None:
     """Its end is no wish of the user's: what waits goes on to wait. An interrupt is one."""
+    document = world.server.root / "waiting.ipynb"
+    document.write_text("{}")
     kernel = world.server.new("order.ipynb")
     waiting = world.server.new("waiting.ipynb")
     world.state_is(kernel, "running")
@@ -99,3 +101,12 @@ def test_a_server_that_stops_in_good_order(world: World) -> None:
     world.server.call("DELETE", f"/api/kernels/{kernel}")
     found = wait_until(lambda: executions(world, waiting), 30, "it runs")
     assert [run["msg_id"] for run in found] == [wanted]
+
+    # The session is ended, and nobody has saved the document since: its next session shows what the last one put out.
+    world.client.stop(waiting)
+    world.state_is(waiting, "ended")
+    wait_until(lambda: world.server.get("/api/sessions") == [], 10, "it is over here too")
+    following = world.server.new("waiting.ipynb")
+    assert [run["msg_id"] for run in executions(world, following)] == [wanted]
+    os.utime(document)
+    assert executions(world, following) == []

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gpufair.node import record
-from gpufair.node.record import executions
+from gpufair.node.record import Record, executions
 from gpufair.node.record_lines import ENDED, TRUNCATED, mark_ended, marker
 
 
@@ -29,13 +29,16 @@ def status(state, parent="m1", **more):
 
 @pytest.fixture
 def recorded(tmp_path):
-    """Writes a record and reads it back."""
+    """Writes a record and reads it back, whole and as one who has read what was there before."""
+    known = Record(tmp_path)
 
     def write(*messages, file="iopub-1-1.jsonl"):
         with (tmp_path / file).open("ab") as out:
             for one in messages:
                 out.write(one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n")
-        return executions(tmp_path)
+        found = executions(tmp_path)
+        assert known.executions() == found
+        return found
 
     return write
 
@@ -157,3 +160,25 @@ def test_no_record_no_executions(tmp_path):
     mark_ended(tmp_path, 1, 1)
     assert not list(tmp_path.iterdir())
     assert ENDED.encode() in marker(ENDED, {})
+
+
+def test_it_is_read_on_as_it_grows(tmp_path):
+    """A line in the middle of being written, a longer old file, a new kernel and a shorter file: never wrong, never twice."""
+    path = tmp_path / "iopub-1-1.jsonl"
+    known = Record(tmp_path)
+    assert known.executions() == []
+    lines = [json.dumps(stream(f"{i}\n")).encode() + b"\n" for i in range(3)]
+    whole = b"".join(lines)
+    for end in range(1, len(whole), 13):
+        path.write_bytes(whole[:end])
+        text = "".join(f"{i}\n" for i in range(whole[:end].count(b"\n")))
+        assert outputs(known.executions()) == ([[{"output_type": "stream", "name": "stdout", "text": text}]] if text else [])
+    second = tmp_path / "iopub-1-2.jsonl"
+    second.write_bytes(json.dumps(stream("new", parent="m2")).encode() + b"\n")
+    assert [one["status"] for one in known.executions()] == ["interrupted", None]
+    path.write_bytes(whole)
+    assert known.executions() == executions(tmp_path)
+    second.write_bytes(b"")
+    assert known.executions() == executions(tmp_path)
+    second.unlink()
+    assert known.executions() == executions(tmp_path)

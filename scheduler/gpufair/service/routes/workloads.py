@@ -20,7 +20,7 @@ from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
 from gpufair.service.explained import explanation_view
 from gpufair.service.models import ID_PATTERN, Extension, Nothing, PlainName, Resume, Submission
-from gpufair.service.outputs import MAX_PAGE_BYTES, log_of, outputs_of, present
+from gpufair.service.outputs import MAX_PAGE_BYTES, log_of, present
 from gpufair.service.problems import BadRequest, Forbidden
 from gpufair.service.submission import span_of, spec_of
 from gpufair.service.turn import Turn
@@ -64,13 +64,19 @@ async def listing(
     request: Request,
     state: Annotated[str | None, Query(max_length=32)] = None,
     user: Annotated[PlainName | None, Query()] = None,
+    notebook: Annotated[str | None, Query(max_length=4096)] = None,
 ) -> Answer:
-    """All workloads, or those in one state and of one user."""
+    """All workloads, or those in one state, of one user, and of one document of the caller's."""
     it, who = context(request), principal(request)
     phases = {phase.value for phase in Phase}
     if state is not None and state not in phases:
         raise BadRequest(f"there is no state {state!r}; states are {', '.join(sorted(phases))}")
-    found = await it.runtime.views(lambda record: state in (None, record.phase) and user in (None, record.spec.user))
+
+    def wanted(record: Workload) -> bool:
+        mine = notebook is None or (record.spec.launch.get("notebook") == notebook and who.owns(record.spec.user))
+        return mine and state in (None, record.phase) and user in (None, record.spec.user)
+
+    found = await it.runtime.views(wanted)
     return {"workloads": [shown(view, who) for view in found]}
 
 
@@ -222,7 +228,7 @@ async def outputs(request: Request, workload: Id) -> Answer:
     """Its recorded executions with their outputs, oldest first; only for its owner."""
     it = context(request)
     known = await owned(request, workload)
-    return {"executions": await asyncio.to_thread(outputs_of, it.dispatcher.record_dir(known.id))}
+    return {"executions": await asyncio.to_thread(it.outputs.of, it.dispatcher.record_dir(known.id))}
 
 
 @router.get("/{workload}/preflight")
