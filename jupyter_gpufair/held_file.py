@@ -117,6 +117,7 @@ class HeldFile:
         if self._fd is not None:
             if forget:
                 self._path.unlink(missing_ok=True)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
             # A write to the disk may be under way in its thread: it has the descriptor, and closes it.
             if self._syncing is None:
                 os.close(self._fd)
