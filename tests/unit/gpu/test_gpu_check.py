@@ -10,7 +10,6 @@ from tests import gpu_check
 from tests.gpu_check import FAILED, NOTHING, PASSED, Check, Failed
 
 pytest.importorskip("torch")
-pytest.importorskip("gpufair.node.checkpoint.codecs.torch", reason="tensors that share memory are not kept so yet")
 IDLE_BYTES = 300 << 20
 BALLAST_BYTES = 8 << 20
 
