@@ -12,7 +12,9 @@ from typing import Any
 
 _SECRET = re.compile(r"(?i).*(token|secret|passw|credential|api_?key|private_?key|auth).*")
 # What decides which programs and libraries a kernel sees: the server's, not those of whoever started the service first.
-_PASSED = re.compile(r"PATH|PYTHONPATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_(PREFIX|DEFAULT_ENV)|IPYTHONDIR|MPLBACKEND|LANG|LC_\w+|TZ")
+_PASSED = re.compile(
+    r"PATH|PYTHONPATH|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_(PREFIX|DEFAULT_ENV)|IPYTHONDIR|MPLBACKEND|LANG|LC_\w+|TZ"
+)
 _PYTHON = frozenset({"python", f"python{sys.version_info[0]}", "python{}.{}".format(*sys.version_info[:2])})
 
 
@@ -58,6 +60,21 @@ def kernel_launch(
         "notebook": notebook,
     }
     return launch, left_out
+
+
+def hooks_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """``on_preempt`` and ``on_resume`` of a kernelspec: the text of a cell, or a command as a list."""
+    given = metadata.get("gpufair")
+    found = {name: given.get(name) for name in ("on_preempt", "on_resume")} if isinstance(given, Mapping) else {}
+    return {name: hook for name, hook in found.items() if hook}
+
+
+def saves_itself(argv: Sequence[str], metadata: Mapping[str, Any]) -> bool:
+    """Whether a kernel can be checkpointed: ours can. A kernelspec may say so of itself, as ``resumable``."""
+    given = metadata.get("gpufair")
+    if isinstance(given, Mapping) and isinstance(given.get("resumable"), bool):
+        return bool(given["resumable"])
+    return "jupyter_gpufair.kernel" in argv
 
 
 def place_of(notebook: str, root: str) -> tuple[str, str, str] | None:

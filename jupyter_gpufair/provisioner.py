@@ -22,7 +22,7 @@ from gpufair.core.errors import GpufairError
 from jupyter_gpufair import compat
 from jupyter_gpufair.control import interrupt_through
 from jupyter_gpufair.io_thread import on_io
-from jupyter_gpufair.launch import kernel_launch
+from jupyter_gpufair.launch import hooks_of, kernel_launch, saves_itself
 from jupyter_gpufair.relay import CHANNELS, HOST
 from jupyter_gpufair.session import Session
 from jupyter_gpufair.sessions import sessions
@@ -133,7 +133,7 @@ class GpufairProvisioner(KernelProvisionerBase):
                 self._kernel_name,
                 ", ".join(left_out),
             )
-        return launch
+        return launch | hooks_of(self.kernel_spec.metadata)
 
     def _spec(self, env: dict[str, str]) -> dict[str, Any]:
         names = ("profile", "allocation", "gpus", "nodes", "gpu_type", "min_runtime_s", "priority", "kind")
@@ -141,6 +141,7 @@ class GpufairProvisioner(KernelProvisionerBase):
         return {name: getattr(self, name) for name in names} | {
             "name": Path(notebook).name or None,
             "user": sessions().link.user,
+            "resumable": None if saves_itself(self.kernel_spec.argv, self.kernel_spec.metadata) else False,
         }
 
     @property

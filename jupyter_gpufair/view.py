@@ -46,6 +46,7 @@ SESSION_SCHEMA: dict[str, Any] = {
             },
         },
         "restore_offered": {"type": "boolean"},
+        "resumable": {"type": "boolean"},
         "lost": {
             "type": "array",
             "items": {"type": "object", "properties": {"name": _TEXT, "reason": _TEXT}},
@@ -73,6 +74,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "held_cells": held_cells,
         "checkpoint": None,
         "restore_offered": False,
+        "resumable": True,
         "lost": [],
     }
     workload = session.workload
@@ -94,5 +96,6 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "checkpoint": saved
         and {"id": saved.id, "at_s": saved.at_s, "size_bytes": saved.size_bytes, "duration_s": saved.duration_s},
         "restore_offered": workload.restore_offered,
+        "resumable": workload.resumable,
         "lost": [{"name": name, "reason": reason} for name, reason in workload.lost],
     }

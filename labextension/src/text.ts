@@ -53,7 +53,8 @@ function running(session: ISession, nowS: number): string {
     return 'running';
   }
   const leftS = session.protected_until_s - nowS;
-  return leftS > 0 ? `running, protected ${countdown(leftS)}` : 'running, may be preempted';
+  const state = leftS > 0 ? `running, protected ${countdown(leftS)}` : 'running, may be preempted';
+  return session.resumable ? state : `${state}, cannot be saved`;
 }
 
 function queued(session: ISession, nowS: number): string {
@@ -92,6 +93,9 @@ export function detailText(session: ISession, nowS: number): string {
   const lines = [statusText(session, nowS)];
   if (session.reason) {
     lines.push(localised(session.reason, nowS));
+  }
+  if (!session.resumable) {
+    lines.push('This kernel cannot save its variables: they are lost when it has to make room, or is parked.');
   }
   lines.push(`Budget: ${session.allocation}`);
   if (session.node) {
@@ -132,6 +136,7 @@ export function lostText(session: ISession): string {
 export function allows(session: ISession, action: Action): boolean {
   switch (action) {
     case 'checkpoint':
+      return session.state === 'running' && session.resumable;
     case 'park':
       return session.state === 'running';
     case 'resume':

@@ -48,6 +48,8 @@ export interface ISession {
   held_cells: number;
   checkpoint: ICheckpoint | null;
   restore_offered: boolean;
+  /** Whether its variables can be saved when it has to make room. */
+  resumable: boolean;
   lost: ILost[];
 }
 

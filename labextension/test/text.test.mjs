@@ -22,6 +22,7 @@ const session = (changes = {}) => ({
   held_cells: 0,
   checkpoint: null,
   restore_offered: false,
+  resumable: true,
   lost: [],
   ...changes
 });
@@ -37,6 +38,10 @@ test('each state has its words', () => {
   const at = changes => statusText(session(changes), NOW);
   assert.equal(at({ protected_until_s: NOW + 245 }), '1 GPU · running, protected 4:05');
   assert.equal(at({ protected_until_s: NOW }), '1 GPU · running, may be preempted');
+  assert.equal(
+    at({ protected_until_s: NOW, resumable: false }),
+    '1 GPU · running, may be preempted, cannot be saved'
+  );
   assert.equal(at({ gpus: 2, gpu_type: 'H200', state: 'queued', position: 3 }), '2 × H200 · queued, place 3');
   // A promise is told from an estimate, and comes before it.
   const promised = { state: 'queued', estimate_s: NOW + 60, start_by_s: NOW + 120 };

@@ -33,6 +33,7 @@ SESSION: dict[str, Any] = {
     "held_cells": 0,
     "checkpoint": None,
     "restore_offered": False,
+    "resumable": True,
     "lost": [],
 }
 sessions: dict[str, dict[str, Any]] = {}

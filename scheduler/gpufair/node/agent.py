@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpufair.core.errors import GpufairError
+from gpufair.node import process_image
 from gpufair.node.environment import workload_environment
 from gpufair.node.files import read_json, try_lock, write_json
 from gpufair.node.gpus import allot
@@ -253,7 +254,8 @@ class Agent:
                     f"{args.gpus} GPUs were asked for but {free} of {len(node.gpu_ids)} are free on {node.name}"
                 )
             item = Supervised.at(self._root, *key, self._reported)
-            tag = secrets.token_hex(16)
+            image = process_image.of(command.args)
+            tag = secrets.token_hex(16) if image is None else str(image["tag"])  # its processes have that in them
             env = workload_environment(
                 args.launch.get("env") or {},
                 node=node.name,
@@ -270,6 +272,7 @@ class Agent:
                     "devices": list(devices),
                     "env": env,
                     "tag": tag,
+                    "image": image,
                     "orphan_timeout_s": self._config.linger_s,
                 }
             )

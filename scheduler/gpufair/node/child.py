@@ -39,6 +39,8 @@ class Child:
         self.connection = connection  # without the key
         self.log = log
         self.identity = identify(popen.pid) or Proc(popen.pid, 0)
+        self.image = False  # it came out of a process image
+        self.problem = ""  # why it did not, where it should have
         self.ending = False  # we end it ourselves: its death is no news
 
     @property
@@ -56,8 +58,21 @@ def start_kernel(start: dict[str, Any], folder: Path, generation: int) -> Child:
     Raises:
         OSError: It could not be started (no such program, say).
     """
+    problem = ""
+    if generation == 1 and start.get("image"):
+        from gpufair.node import process_image  # noqa: PLC0415  # rarely needed
+
+        try:
+            argv = process_image.restore_command(start["args"])
+        except process_image.ImageFailed as err:
+            problem = str(err)  # a new kernel, then; the image stays where it is
+        else:
+            connection = dict(start["image"]["connection"])
+            woken = _spawn(argv, dict(start["env"]), "", folder / "kernel.log", generation, connection)
+            woken.image = True
+            return woken
     launch = start["args"]["launch"]
-    connection: dict[str, Any] = {"ip": "127.0.0.1", **dict(zip(PORTS, free_ports(len(PORTS)), strict=True))}
+    connection = {"ip": "127.0.0.1", **dict(zip(PORTS, free_ports(len(PORTS)), strict=True))}
     path = folder / CONNECTION_FILE
     text = json.dumps(
         {
@@ -76,7 +91,9 @@ def start_kernel(start: dict[str, Any], folder: Path, generation: int) -> Child:
     argv = [part.replace("{connection_file}", str(path)) for part in launch["argv"]]
     env = dict(start["env"])
     env["JPY_PARENT_PID"] = str(os.getpid())
-    return _spawn(argv, env, launch.get("cwd") or "", folder / "kernel.log", generation, connection)
+    child = _spawn(argv, env, launch.get("cwd") or "", folder / "kernel.log", generation, connection)
+    child.problem = problem
+    return child
 
 
 def start_command(start: dict[str, Any], folder: Path) -> Child:

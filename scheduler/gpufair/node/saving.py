@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from gpufair.core.errors import GpufairError
+from gpufair.node import process_image
 from gpufair.node.control import KernelGone
 from gpufair.node.files import write_private
 from gpufair.node.live_kernel import LiveKernel
 from gpufair.node.reports import ReportLog
+from gpufair.node.unhooked import Unhooked
 
 RESERVE_FACTOR, RESERVE_S = 1.5, 2.0  # time kept for saving: the last duration times this, plus this
 KEPT = 2  # valid checkpoints of a workload
@@ -54,9 +56,11 @@ def losses(content: dict[str, Any]) -> list[list[str]]:
 class Saver:
     """Saves and restores the kernels of one incarnation, and reports what was saved."""
 
-    def __init__(self, args: dict[str, Any], incarnation: int, key_file: Path, reports: ReportLog) -> None:
+    def __init__(self, start: dict[str, Any], key_file: Path, reports: ReportLog) -> None:
+        args = start["args"]
+        self._start, self.unhooked = start, Unhooked(start)
         self._folder = Path(args["checkpoint_dir"])
-        self._incarnation = incarnation
+        self._incarnation = start["incarnation"]
         self._key, self._key_file = str(args["checkpoint_key"]), key_file
         self._reports = reports
         self._next = int(args["next_sequence"])
@@ -252,7 +256,8 @@ class Saver:
         try:
             if not await self._save_repeatedly(kernel, deadline):
                 if self._unable is kernel:
-                    interrupter.cancel()  # a cell that cannot be saved had better come to its end
+                    interrupter.cancel()
+                    return await self.unhooked.leave(kernel, deadline, lambda limit_s: self._image(kernel, limit_s))
                 await asyncio.sleep(max(deadline - time.monotonic(), 0.0))
             return interrupter.interrupted
         finally:
@@ -276,8 +281,29 @@ class Saver:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 
+    async def _image(self, kernel: LiveKernel, limit_s: float) -> None:
+        """Save a kernel without our hooks as an image of its process. Raises ``ImageFailed``."""
+        sequence, self._next = self._next, self._next + 1
+        image, began = f"{sequence:06d}-{self._incarnation}-image", time.monotonic()
+        args, child = self._start["args"], kernel.child
+        facts = {"pid": child.pid, "connection": child.connection}
+        size = await asyncio.to_thread(process_image.dump, args, self._start["tag"], facts, image, limit_s)
+        self._held = kernel, 1 << 62, False  # every cell there was
+        self.last = {
+            "id": image,
+            "sequence": sequence,
+            "at_s": time.time(),
+            "size_bytes": size,
+            "duration_s": time.monotonic() - began,
+            "lost": [],
+        }
+        self._reports.add("checkpointed", self.last)
+        asyncio.get_running_loop().run_in_executor(None, process_image.prune, args, image)
+
     def unsaved(self, kernel: LiveKernel) -> list[list[str]]:
         """[cell, reason] of the cells whose effects no checkpoint holds. The kernel must have been ended."""
+        if self._unable is kernel and self.last is None:
+            return [["*", short(self.unhooked.loss)]]
         first, inside = 0, False
         if self._held is not None and self._held[0] is kernel:
             first, inside = self._held[1:]
@@ -298,6 +324,14 @@ class Saver:
         return found if left_out <= 0 else [[f"{left_out} cells before", f"what they did is lost: {stands}"], *found]
 
     # ---------------------------------------------------------------- restore
+
+    async def woken(self, kernel: LiveKernel, ready_s: float) -> list[list[str]]:
+        """Wait until a kernel from a process image answers. Raises ``CheckpointFailed`` or ``KernelGone``."""
+        try:
+            await kernel.answer(kernel.control.ask("kernel_info_request", {}), ready_s)
+        except TimeoutError:
+            raise CheckpointFailed("the kernel from the process image does not answer") from None
+        return []
 
     async def restore(self, kernel: LiveKernel, checkpoint: str, *, ready_s: float, wait_s: float) -> list[list[str]]:
         """Load a checkpoint into the kernel, in its next pause between cells.

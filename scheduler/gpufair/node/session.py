@@ -47,7 +47,7 @@ class Session:
         self._on_status = on_status
         self._phase = "starting"
         self._kernel = self._attach(first)
-        self._saver = Saver(self._args, start["incarnation"], folder / "checkpoint.key", reports)
+        self._saver = Saver(start, folder / "checkpoint.key", reports)
         self._autosave = Autosave(
             float(self._args.get("autosave_share") or 0.0), self._save_if_cheap, lambda: self._kernel.busy
         )
@@ -105,14 +105,19 @@ class Session:
 
     async def _begin(self) -> None:
         if not self._args.get("restore"):
-            self._serve([])
+            self._serve(await self._saver.unhooked.resumed(self._kernel))
             return
         async with self._turn:
             self._set_phase("restoring")
             self._reports.add("progress", {"step": "restoring", "fraction": 0.0})
             kernel = self._kernel
             try:
-                lost = await self._saver.restore(kernel, self._args["restore"], ready_s=RESTORE_READY_S, wait_s=0.0)
+                if kernel.child.problem:
+                    raise CheckpointFailed(kernel.child.problem)
+                if kernel.child.image:
+                    lost = await self._saver.woken(kernel, RESTORE_READY_S)
+                else:
+                    lost = await self._saver.restore(kernel, self._args["restore"], ready_s=RESTORE_READY_S, wait_s=0.0)
                 if kernel.gone.done():
                     raise KernelGone(kernel.gone.result())
             except (CheckpointFailed, KernelGone) as err:

@@ -17,6 +17,7 @@ PlainName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Line = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Label = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Text = Annotated[str, StringConstraints(max_length=32_768)]
+Hook = Text | Annotated[list[Text], Field(min_length=1, max_length=1000)]
 Seconds = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)]
 
 
@@ -35,6 +36,9 @@ class Launch(Strict):
     env: Annotated[dict[Text, Text], Field(max_length=1000)] = {}
     kernel_name: Line = ""
     notebook: Annotated[str, StringConstraints(max_length=4096)] = ""
+    # For kernels that cannot save themselves: a cell's text, or a command.
+    on_preempt: Hook = ""
+    on_resume: Hook = ""
 
 
 class Wish(Strict):

@@ -123,7 +123,8 @@ def _idle_release(wanted: Wanted, profile: Profile, kind: Kind, shape: Shape) ->
     if kind is not Kind.SESSION or not shape.gpus or wanted.launch.get("type") == "command":
         return None
     if wanted.idle_release_s is None:
-        return profile.idle_release
+        # Who cannot be saved loses everything by it: only if its owner asks for that.
+        return None if wanted.resumable is False else profile.idle_release
     return span_of(wanted.idle_release_s, "idle_release_s") or None
 
 

@@ -132,6 +132,7 @@ def test_who_cannot_be_resumed_learns_what_he_would_lose() -> None:
     world = cluster(1)
     world.submit("v", "a", min_runtime=3_600, resumable=False)
     world.advance(1_000)
+    assert "could preempt it. It cannot be saved: when it must leave" in world.state.explain(V).sentence
     world.submit("p", "b", min_runtime=2_000)
     told = world.state.explain(V)
     assert told.threat == Threat(P, PreemptReason.RANK, Instant(3_600), GpuMillis(3_600))

@@ -17,7 +17,7 @@ from gpufair.client import Workload
 from gpufair.client.types import CheckpointView, LeaseView, Profile
 from jupyter_gpufair import messages
 from jupyter_gpufair.io_thread import call_on_io, io_thread
-from jupyter_gpufair.launch import kernel_launch, place_of
+from jupyter_gpufair.launch import hooks_of, kernel_launch, place_of, saves_itself
 from jupyter_gpufair.profiles import own_folder, write_kernelspecs
 from jupyter_gpufair.session import Session
 from jupyter_gpufair.sessions import Sessions
@@ -36,11 +36,21 @@ ENV = {
 def test_a_launch_holds_no_secret() -> None:
     """It is journalled. What is left out is named, never its value."""
     argv = ["python", "-m", "jupyter_gpufair.kernel", "-f", "{connection_file}", "{resource_dir}/x"]
-    spec_env = {"FOLDER": "${DATA}/in", "HF_TOKEN": "abc", "KEYED": "$AWS_SECRET_ACCESS_KEY", "BRACED": "${JUPYTER_TOKEN}"}
+    spec_env = {
+        "FOLDER": "${DATA}/in",
+        "HF_TOKEN": "abc",
+        "KEYED": "$AWS_SECRET_ACCESS_KEY",
+        "BRACED": "${JUPYTER_TOKEN}",
+    }
     launch, left_out = kernel_launch(argv, spec_env, cwd="/w", kernel_name="gpufair-x", env=ENV, resource_dir="/spec")
     assert left_out == ["HF_TOKEN", "KEYED", "BRACED"]
     assert launch["argv"] == [sys.executable, "-m", "jupyter_gpufair.kernel", "-f", "{connection_file}", "/spec/x"]
-    assert launch["env"] == {"PATH": "/bin", "LC_ALL": "C", "FOLDER": "/data/in", "JPY_SESSION_NAME": ENV["JPY_SESSION_NAME"]}
+    assert launch["env"] == {
+        "PATH": "/bin",
+        "LC_ALL": "C",
+        "FOLDER": "/data/in",
+        "JPY_SESSION_NAME": ENV["JPY_SESSION_NAME"],
+    }
     assert (launch["type"], launch["cwd"], launch["notebook"]) == ("kernel", "/w", "/home/ada/work/a/b.ipynb")
     assert not {"abc", "s", "t"} & set(json.dumps(launch).replace('"', " ").split())
 
@@ -49,6 +59,22 @@ def test_a_far_node_gets_no_paths_of_this_machine() -> None:
     launch, _ = kernel_launch(["python"], {}, cwd="/w", kernel_name="k", env=ENV, local=False)
     assert launch["argv"] == ["python"]
     assert launch["env"] == {"JPY_SESSION_NAME": ENV["JPY_SESSION_NAME"]}
+
+
+def test_only_our_kernel_saves_itself_unless_a_kernelspec_says_so():
+    """What a session loses at a preemption depends on it, so R must not pass for what can be resumed."""
+    ours = ["python", "-m", "jupyter_gpufair.kernel", "-f", "{connection_file}"]
+    r = ["R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"]
+    assert saves_itself(ours, {})
+    assert not saves_itself(r, {"gpufair": {"on_preempt": "save.image()"}})
+    assert saves_itself(r, {"gpufair": {"resumable": True}})
+    assert not saves_itself(ours, {"gpufair": {"resumable": False}})
+
+
+def test_hooks_come_from_the_kernelspec():
+    metadata = {"gpufair": {"on_preempt": "save.image()", "on_resume": ["Rscript", "back.R"], "gpus": 1}}
+    assert hooks_of(metadata) == {"on_preempt": "save.image()", "on_resume": ["Rscript", "back.R"]}
+    assert hooks_of({}) == hooks_of({"gpufair": "nonsense"}) == {}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +101,10 @@ def test_kernelspecs_follow_the_profiles(tmp_path: Path) -> None:
     assert set(manager.find_kernel_specs()) == set(names)
     spec = manager.get_kernel_spec("gpufair-big")
     assert spec.display_name == "Big (8 GPUs)"
-    assert spec.metadata["kernel_provisioner"] == {"provisioner_name": "gpufair-provisioner", "config": {"profile": "Big"}}
+    assert spec.metadata["kernel_provisioner"] == {
+        "provisioner_name": "gpufair-provisioner",
+        "config": {"profile": "Big"},
+    }
     assert write_kernelspecs([Profile("cpu")], folder) == ["gpufair-cpu"]
     assert set(manager.find_kernel_specs()) == {"gpufair-cpu"}
 
@@ -88,7 +117,9 @@ def test_folders_of_dead_servers_are_removed(tmp_path: Path) -> None:
     assert mine.stat().st_mode & 0o777 == 0o700
 
 
-SAVED = CheckpointView("c", 1, at_s=1000.0, size_bytes=5, duration_s=0.5, lost=(("gen", "a generator"), ("f", "a file")))
+SAVED = CheckpointView(
+    "c", 1, at_s=1000.0, size_bytes=5, duration_s=0.5, lost=(("gen", "a generator"), ("f", "a file"))
+)
 PARKED = Workload("w", "parked", preemptions=1, reason="preempted so that ben can start", checkpoint=SAVED)
 
 
@@ -146,7 +177,9 @@ def test_the_view_is_what_the_schema_promises(known: Sessions) -> None:
         for view in views:
             logger.schemas.validate_event(SESSION_EVENT, view)
         assert views[-1]["lost"] == []
-        session.workload = replace(PARKED, state="queued", reason="preempted", waits_for="preempted; 0 of 1 GPU is free")
+        session.workload = replace(
+            PARKED, state="queued", reason="preempted", waits_for="preempted; 0 of 1 GPU is free"
+        )
         assert session_view(session)["reason"] == "preempted; 0 of 1 GPU is free"
         assert (views[-1]["node"], views[-1]["device_ids"], views[-1]["held_cells"]) == ("n", ["d"], 3)
     finally:

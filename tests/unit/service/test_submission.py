@@ -95,6 +95,9 @@ def test_a_session_that_idles_for_an_hour_gives_its_gpus_back() -> None:
     assert asked(config, profile="patient", idle_release_s=600.0).idle_release == 600_000
     assert asked(profile="quick", idle_release_s=0.0).idle_release is None
     assert asked(profile="quick", kind="batch").idle_release is None
+    # Who cannot be saved would lose everything by it, so only if he asks for it.
+    assert asked(profile="quick", resumable=False).idle_release is None
+    assert asked(profile="quick", resumable=False, idle_release_s=600.0).idle_release == 600_000
     assert asked(gpus=0).idle_release is None
     command = spec_of(Wanted({"type": "command"}, profile="quick"), "ada", CONFIG, TREE)
     assert command.idle_release is None

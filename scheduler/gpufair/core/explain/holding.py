@@ -43,7 +43,8 @@ def staying(reading: Reading, record: Record) -> Explanation:
 def _next(facts: Facts, record: Record, found: Found | None) -> str:
     """Who could preempt it, when, and what it would lose."""
     if found is None:
-        return "Nobody who waits now could preempt it."
+        lost = " It cannot be saved: when it must leave, what it has is lost." if not record.spec.resumable else ""
+        return f"Nobody who waits now could preempt it.{lost}"
     by, threat = found.by, found.threat
     when = " from then on" if threat.earliest > facts.now else " now"
     whom, where = by.label, by.spec.allocation
