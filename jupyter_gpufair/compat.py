@@ -50,6 +50,15 @@ def forget_failed_starts(manager: Any) -> None:
         del pending[kernel_id]
 
 
+def offline_buffer(manager: Any, kernel_id: str) -> dict[str, Any] | None:
+    """What a server keeps of a kernel's messages while its only page is away. (jupyter_server 2.14-2.21)
+
+    ``buffer`` in it is a list without bounds, to which each message is appended as (channel, frames).
+    """
+    found: dict[str, Any] | None = manager._kernel_buffers.get(kernel_id)  # noqa: SLF001
+    return found
+
+
 def declare_dead(kernel_manager: Any) -> bool:
     """Have clients told that the kernel is dead for good, and the server forget it. (jupyter_client 8)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from jupyter_server.services.sessions.sessionmanager import SessionManager
+from tornado.ioloop import IOLoop
 
 from gpufair.client import AsyncClient
 from gpufair.core.errors import GpufairError
@@ -18,6 +20,7 @@ from jupyter_gpufair.provisioner import GpufairProvisioner
 from jupyter_gpufair.session import Session
 from jupyter_gpufair.view import session_view
 
+OFFLINE_BYTES = 8 << 20  # of messages for a page that lost its connection and may be back in a moment
 REATTACH_S = 20.0  # a cold start of an embedded service, bounded: the page must load in the end
 
 
@@ -41,6 +44,28 @@ def view_of(kernel_manager: Any) -> dict[str, Any] | None:
     return session_view(provisioner.session, provisioner.gate.held if provisioner.gate is not None else 0)
 
 
+class OfflineBuffer(list[tuple[str, list[bytes]]]):
+    """Messages for a page that is away. Too many of them are given up together: what is shown must have no gap.
+
+    Args:
+        full: Called once, when there are too many.
+    """
+
+    def __init__(self, full: Callable[[], None]) -> None:
+        super().__init__()
+        self._full, self._size = full, 0
+
+    def append(self, message: tuple[str, list[bytes]]) -> None:
+        """Called by the server for each message."""
+        before = self._size
+        self._size += sum(map(len, message[1]))
+        if self._size <= OFFLINE_BYTES:
+            super().append(message)
+        elif before <= OFFLINE_BYTES:
+            self.clear()
+            self._full()
+
+
 class GpufairKernelManager(AsyncMappingKernelManager):
     """``ServerApp.kernel_manager_class``, unless another one is configured."""
 
@@ -55,6 +80,25 @@ class GpufairKernelManager(AsyncMappingKernelManager):
         """Called when the server ends."""
         compat.forget_failed_starts(self)
         await super().shutdown_all(now=now)
+
+    def start_buffering(self, kernel_id: str, session_key: str, channels: dict[str, Any]) -> None:
+        """Called when a kernel's last page goes away.
+
+        A cell may print all night, and the server would keep all of it in memory. The supervisor's record has it too, and
+        a page that comes back late is completed from there.
+        """
+        super().start_buffering(kernel_id, session_key, channels)  # type: ignore[no-untyped-call]
+        info = compat.offline_buffer(self, kernel_id)
+        if info is None or session_of(self.get_kernel(kernel_id)) is None:
+            return
+
+        def give_up() -> None:
+            if compat.offline_buffer(self, kernel_id) is info:
+                self.log.info("Kernel %s says more than is kept for a page that is away; its record has all.", kernel_id)
+                self.stop_buffering(kernel_id)  # type: ignore[no-untyped-call]
+
+        # Not at once: the stream that is to be closed is in the middle of a message.
+        info["buffer"] = OfflineBuffer(lambda: IOLoop.current().add_callback(give_up))
 
     async def cull_kernel_if_idle(self, kernel_id: str) -> None:
         """Called by the culler for each kernel. Ours are parked: their GPUs are given back, their variables are kept."""

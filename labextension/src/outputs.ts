@@ -104,6 +104,11 @@ class NotebookOutputs {
     if (parent.msg_id === undefined) {
       return;
     }
+    if (message.header.msg_type === 'update_display_data' && this._shown.size > 0) {
+      // JupyterLab knows only displays that it has drawn from messages.
+      this._redraw = true;
+      this.soon(this._gatherMs);
+    }
     if (this._awaited.has(parent.msg_id) || (this._cutOff.has(parent.msg_id) && isIdle(message))) {
       this._pauseMs = AGAIN_MS;
       this.soon(this._gatherMs);
@@ -145,12 +150,14 @@ class NotebookOutputs {
       return;
     }
     if (executions !== null) {
+      const redraw = this._redraw;
+      this._redraw = false;
       const latest = latestByCell(executions);
       this._awaited.clear();
       for (const cell of this._panel.content.widgets) {
         const execution = latest.get(cell.model.id);
         if (execution && cell.model.type === 'code') {
-          this._put(cell as CodeCell, execution);
+          this._put(cell as CodeCell, execution, redraw);
         }
       }
     }
@@ -162,7 +169,7 @@ class NotebookOutputs {
     }
   }
 
-  private _put(cell: CodeCell, execution: IExecution): void {
+  private _put(cell: CodeCell, execution: IExecution, redraw: boolean): void {
     const own = ownRequest(cell);
     const running = execution.state === 'running';
     if (own?.live) {
@@ -181,9 +188,13 @@ class NotebookOutputs {
       // Its end, and whatever came while the connection was down, will never reach this page.
       cell.outputArea.future.dispose();
       cell.model.executionState = 'idle';
-    } else if (this._settled.has(execution.msg_id) || cell.model.getMetadata(CLEARED) === execution.msg_id) {
-      // What was complete in this page once is the user's from then on: cleared output stays cleared.
+    } else if (cell.model.getMetadata(CLEARED) === execution.msg_id) {
       return;
+    } else if (this._settled.has(execution.msg_id)) {
+      // What was complete in this page once is the user's from then on, but for displays that a later cell updates.
+      if (!redraw || this._shown.get(cell.model.id) !== execution.msg_id) {
+        return;
+      }
     }
     this._cutOff.delete(execution.msg_id);
     show(cell.model, execution);
@@ -250,6 +261,8 @@ class NotebookOutputs {
   private readonly _shown = new Map<string, string>();
   /** Cells beside which we have put [*]. */
   private readonly _starred = new Set<string>();
+  /** A display was updated, maybe one of a cell that was complete. */
+  private _redraw = false;
   private _reading = false;
   private _gatherMs = GATHER_MS;
   private _pauseMs = AGAIN_MS;

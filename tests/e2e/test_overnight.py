@@ -38,6 +38,7 @@ CELLS = {
     "next": "x += 1\nprint('x is', x)",
     "fails": "print('so far')\n1 / 0",
     "never": "print('never')",
+    "late": "bar.update(HTML('<i>200 %</i>'))",
 }
 
 
@@ -110,11 +111,11 @@ def test_everything_is_there_in_the_morning(lab: Lab, ui: Look, tmp_path: Path) 
 
         cell(page, "rich").click()
         command(page, "notebook:run-all-below")
-        expect(page.locator(ITEM)).to_have_text(re.compile("4 cells held"))
+        expect(page.locator(ITEM)).to_have_text(re.compile("5 cells held"))
         # After a reload they wait as before.
         lab.open(second, "night.ipynb")
-        expect(second.locator(ITEM)).to_have_text(re.compile("4 cells held"))
-        for name in ("rich", "next", "fails", "never"):
+        expect(second.locator(ITEM)).to_have_text(re.compile("5 cells held"))
+        for name in ("rich", "next", "fails", "never", "late"):
             expect(prompt(second, name)).to_have_text("[*]:")
         return kernel_id
 
@@ -124,12 +125,12 @@ def test_everything_is_there_in_the_morning(lab: Lab, ui: Look, tmp_path: Path) 
     os.kill(json.loads((tmp_path / "state" / "service.json").read_text())["pid"], signal.SIGKILL)
     lab.again()
     wait_until(lambda: len(lab.request("GET", "api/sessions")) == 2, "both sessions are there")
-    assert lab.request("GET", f"gpufair/sessions/{kernel_id}")["held_cells"] == 4
+    assert lab.request("GET", f"gpufair/sessions/{kernel_id}")["held_cells"] == 5
     lab.request("DELETE", f"api/kernels/{other['kernel']['id']}")
     wait_until(lambda: "step 2" in str(recorded(lab, kernel_id).get("rich")), "the cell runs")
     lab.again()
     wait_until(lambda: lab.request("GET", "api/sessions"), "the session is there")
-    wait_until(lambda: recorded(lab, kernel_id).get("never"), "all is over")
+    wait_until(lambda: recorded(lab, kernel_id).get("late"), "all is over")
 
     def morning(page: Page) -> None:
         assert lab.open(page, "night.ipynb") == kernel_id
@@ -144,6 +145,13 @@ def test_everything_is_there_in_the_morning(lab: Lab, ui: Look, tmp_path: Path) 
             expect(prompt(page, name)).to_have_text(f"[{count}]:")
         expect(page.locator(ITEM)).not_to_have_text(re.compile("held"))
 
+        # A display that was drawn from the record follows a cell that runs now.
+        cell(page, "late").click()
+        command(page, "notebook:run-cell")
+        expect(cell(page, "rich").locator(output).nth(0)).to_have_text("200 %")
+        expect(cell(page, "late").locator(output)).to_have_count(0)
+        expect(prompt(page, "late")).to_have_text("[5]:")
+
         # What the user clears stays cleared, in the document and for whoever opens it next.
         cell(page, "next").locator(".jp-InputPrompt").click()
         command(page, "notebook:clear-cell-output")
@@ -151,6 +159,7 @@ def test_everything_is_there_in_the_morning(lab: Lab, ui: Look, tmp_path: Path) 
         page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
         lab.open(page, "night.ipynb")
         expect(prompt(page, "fails")).to_have_text("[4]:")
+        expect(cell(page, "rich").locator(output).nth(0)).to_have_text("200 %")
         expect(cell(page, "before").locator(output)).to_have_text("evening\n")
         page.wait_for_timeout(1_000)  # the record has been read for all cells at once
         expect(cell(page, "next").locator(output)).to_have_count(0)
