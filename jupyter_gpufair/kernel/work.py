@@ -30,6 +30,7 @@ class Work:
         self._parked: hooks.Parked | None = None
         self._bytes_per_s: float | None = None  # as measured at the last checkpoints
         self._tracker: Any = None  # what the last checkpoint saw; made when there is one
+        self._moved: Any = None  # what was moved off the GPUs for a checkpoint
         self.taken = 0  # checkpoints so far
         self.dirty = False  # a cell has run since the last one
 
@@ -46,6 +47,8 @@ class Work:
         failed = self._call_functions()
         self.resume()  # a checkpoint before this one may have been held and given up
         parked = hooks.Parked(shell.user_ns, self._limit_s())
+        if asked.hold_s:
+            self._move_out()
         self._tracker = self._tracker or checkpoint.Tracker()
         try:
             result = checkpoint.save(
@@ -156,10 +159,24 @@ class Work:
 
     def resume(self) -> None:
         """The session goes on in this process: what was parked for a checkpoint is taken up again."""
+        if self._moved is not None:
+            try:
+                self._moved.back()
+                self._moved = None
+            except RuntimeError as err:  # somebody else has filled the GPU; tried again at the next boundary
+                print(f"gpufair: tensors moved for a checkpoint are still on the host: {err}")  # noqa: T201 - to the cell
         parked, self._parked = self._parked, None
         if parked is not None:
             for name, reason in parked.unpark(self._limit_s()).items():
                 print(f"gpufair: {name} was not taken up again after a checkpoint: {reason}")  # noqa: T201 - to the cell
+
+    def _move_out(self) -> None:
+        """Get what is on GPUs into host memory, for the session is about to leave. The checkpoint can do without."""
+        from gpufair.node import host_swap  # noqa: PLC0415 - not needed at the start of a kernel
+
+        # Torch's and JAX's own errors: a full host, or a GPU that fails. Whatever was moved is back then.
+        with suppress(RuntimeError):
+            self._moved = host_swap.before_a_save()
 
     def _call_functions(self) -> list[tuple[str, str]]:
         notice = self._notice

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+_homes: dict[int, Any] = {}  # address of host memory -> device where it belongs, of everything that is moved now
 _Key = tuple[str, int, int]  # device, address, bytes: which memory
 
 
@@ -40,11 +41,8 @@ class Moved:
     def add(self, home: Any, host: Any, places: list[_Place]) -> None:
         """Note a piece of memory."""
         self.size_bytes += host.nbytes()
+        _homes[host.data_ptr()] = home
         self._memories.append((home, host, places))
-
-    def homes(self) -> dict[int, Any]:
-        """Address of each piece of host memory -> the device where it belongs."""
-        return {host.data_ptr(): home for home, host, _ in self._memories}
 
     def back(self) -> None:
         """Put everything back where it was. Raises what torch raises where that is full; what was moved then is back."""
@@ -54,7 +52,32 @@ class Moved:
             if any(place.tensor() is not None for place in places):
                 _point(places, torch.UntypedStorage(host.nbytes(), device=home).copy_(host))
             self._memories.pop()
+            del _homes[host.data_ptr()]
             self.size_bytes -= host.nbytes()
+
+
+def home_of(storage: Any) -> Any:
+    """The device on which a storage is, or where it belongs if it was moved."""
+    if _homes and storage.device.type == "cpu":
+        return _homes.get(storage.data_ptr(), storage.device)
+    return storage.device
+
+
+def before_a_save() -> Moved | None:
+    """Get what is on GPUs into host memory, for a save after which the process ends; None where nothing was moved.
+
+    A pass that meets something unsavable is begun again, and each time it would copy all memory of the GPUs. Moved, it
+    is copied once. A session that goes on afterwards would have to pay for the way back, so there it does not pay.
+    JAX's arrays cannot be moved, but they keep a copy for the host, which is begun for all at once. CuPy's arrays have
+    neither: they are copied when their turn comes.
+    """
+    jax: Any = sys.modules.get("jax")
+    if jax is not None and hasattr(jax, "live_arrays"):
+        for array in jax.live_arrays():
+            if not array.is_deleted() and array.is_fully_addressable and array.platform() != "cpu":
+                array.copy_to_host_async()
+    tensors = tensors_on()
+    return move_out(tensors) if tensors else None
 
 
 def tensors_on(kind: str = "cuda") -> list[Any]:

@@ -2,10 +2,11 @@
 
 import gc
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from gpufair.node import host_swap
+from gpufair.node import checkpoint, host_swap
 
 torch = pytest.importorskip("torch")
 
@@ -25,7 +26,6 @@ def test_everything_that_looks_into_the_memory_moves_with_it_and_comes_back():
     assert moved.size_bytes == 12 * 4 + 3 * 4 * 2
     assert not set(_addresses(base, weight, weight.grad)) & set(homes)
     assert _addresses(view, turned) == _addresses(base, base)
-    assert set(moved.homes().values()) == {torch.device("cpu")}
     moved.back()
     assert moved.size_bytes == 0
     assert _addresses(view, turned) == _addresses(base, base)
@@ -76,3 +76,38 @@ def test_without_torch_there_is_nothing_to_move(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert host_swap.tensors_on("cuda") == []
     assert host_swap.move_out().size_bytes == 0
+
+
+def test_what_was_moved_is_saved_as_what_it_is_on_its_device(tmp_path, monkeypatch):
+    """Else a session whose tensors were moved before its save would come back on the CPU."""
+    space = {"base": torch.arange(6.0)}
+    space["view"] = space["base"][2:]
+    moved = host_swap.move_out(list(space.values()), kind="cpu")
+    monkeypatch.setitem(host_swap._homes, space["base"].data_ptr(), torch.device("cuda", 1))  # as if it came from there
+    key = b"0" * 32
+    checkpoint.save(space, directory=str(tmp_path), id="a", sequence=1, key=key, meta={})
+    found = {}
+    result = checkpoint.load(found, directory=str(tmp_path), id="a", key=key)
+    assert any("was on the device cuda is on the CPU now" in text for text in result.warnings), result
+    found["base"][2] = 7.0
+    assert found["view"].tolist() == [7.0, 3.0, 4.0, 5.0]
+    moved.back()
+    assert not host_swap._homes
+
+
+def test_before_a_save_all_copies_of_jax_arrays_are_begun(monkeypatch):
+    begun = []
+
+    class Array:
+        is_fully_addressable = True
+
+        def __init__(self, platform, deleted=False):
+            self.platform, self.is_deleted = lambda: platform, lambda: deleted
+
+        def copy_to_host_async(self):
+            begun.append(self.platform())
+
+    arrays = [Array("gpu"), Array("cpu"), Array("gpu", deleted=True), Array("tpu")]
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(live_arrays=lambda: arrays))
+    assert host_swap.before_a_save() is None
+    assert begun == ["gpu", "tpu"]

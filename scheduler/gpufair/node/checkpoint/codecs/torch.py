@@ -15,6 +15,7 @@ from typing import Any
 from gpufair.node.checkpoint.codecs.devices import torch_device
 from gpufair.node.checkpoint.codecs.registry import Dump, Reduced
 from gpufair.node.checkpoint.views import layout, make_view
+from gpufair.node.host_swap import home_of
 
 DETACHED = "was the result of a computation that autograd recorded; it comes back detached, without that record"
 
@@ -38,7 +39,7 @@ class Storage:
         if host.nbytes():
             data = (ctypes.c_char * host.nbytes()).from_address(host.data_ptr())
             data.owner = host  # so that the memory lives as long as views of it
-        return make_storage, (pickle.PickleBuffer(data), self._storage.device)
+        return make_storage, (pickle.PickleBuffer(data), home_of(self._storage))
 
 
 def _stored(storage: Any, dump: Dump) -> Storage:
