@@ -3,6 +3,7 @@
 import gc
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_what_was_moved_is_saved_as_what_it_is_on_its_device(tmp_path, monkeypat
     monkeypatch.setitem(host_swap._homes, space["base"].data_ptr(), torch.device("cuda", 1))  # as if it came from there
     key = b"0" * 32
     checkpoint.save(space, directory=str(tmp_path), id="a", sequence=1, key=key, meta={})
-    found = {}
+    found: dict[str, Any] = {}
     result = checkpoint.load(found, directory=str(tmp_path), id="a", key=key)
     assert any("was on the device cuda is on the CPU now" in text for text in result.warnings), result
     found["base"][2] = 7.0
