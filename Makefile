@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo lab test lint floors types unit prop-long evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
+.PHONY: help install demo lab test lint floors types unit kinds prop-long evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -41,6 +41,7 @@ test: install  ## Everything that CI checks
 	$(MAKE) --no-print-directory floors
 	$(MAKE) --no-print-directory types
 	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory kinds
 	$(MAKE) --no-print-directory integration
 	$(MAKE) --no-print-directory front
 	$(MAKE) --no-print-directory wheel
@@ -57,6 +58,9 @@ types: install  ## Mypy, strict
 
 unit: install  ## Unit and property tests
 	$(PYTEST) tests/unit tests/property
+
+kinds: install  ## Which objects can be saved, on the other Pythons at hand (FULL=1: with all libraries)
+	./.ci/kinds $(BIN)/python
 
 prop-long: install  ## A million events in random worlds (EVENTS=, SEED=, JOBS=; WORLD=n runs one again)
 	$(BIN)/python -m tests.long
@@ -96,5 +100,5 @@ wheel-compiled: install  ## A wheel with the compiled core in dist/, for this pl
 	GPUFAIR_COMPILED=1 $(BIN)/python -m build --wheel --outdir dist .
 
 clean:  ## Remove what was built, and .venv
-	rm -rf .venv build dist demo-output jupyter_gpufair/labextension labextension/lib labextension/node_modules
+	rm -rf .venv .venv-kinds build dist demo-output jupyter_gpufair/labextension labextension/lib labextension/node_modules
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

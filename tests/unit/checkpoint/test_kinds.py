@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.checkpoint.kinds import TITLES, kinds_of, missing
+from tests.unit.checkpoint.kinds.page import PAGE, renewed
 from tests.unit.checkpoint.two_processes import TwoProcesses
 
 ROWS = [pytest.param(group, kind, id=f"{group}: {kind}") for group in TITLES for kind in kinds_of(group)]
@@ -52,3 +53,9 @@ def test_a_kind_survives_the_move(group: str, kind: str, moved: Moved) -> None:
 def test_nothing_else_is_lost(group: str, moved: Moved) -> None:
     """The generator that a function of the table mentions is: it is there for that."""
     assert list(moved(group)["lost"]) == (["stream"] if group == "python" else [])
+
+
+def test_the_documentation_says_what_is_tested() -> None:
+    """``python -m tests.unit.checkpoint.kinds`` writes it anew."""
+    assert PAGE.read_text() == renewed(PAGE.read_text())
+    assert len(ROWS) >= 60

@@ -38,6 +38,8 @@ _MEMORYVIEW = Cause("a memoryview", "it looks into another object's memory; keep
 _FRAME = Cause("a traceback or stack frame", "keep the exception's text instead: traceback.format_exc()")
 _CONTEXT = Cause("a context variable", "create it in a module that is imported")
 _MAPPED = Cause("memory mapped from a file", f"{_REOPEN} (mmap), or copy it into an array")
+_DEVICE = Cause("a stream, event or graph of a GPU", "it belongs to the process; create it again after the restore")
+_GROUP = Cause("a group of processes", "call init_process_group again after the restore")
 _POINTER = Cause("a pointer of ctypes", "an address means nothing in another process; build it again after the restore")
 
 _CAUSES: dict[str, Cause] = {
@@ -75,6 +77,29 @@ _CAUSES: dict[str, Cause] = {
     "_ctypes._Pointer": _POINTER,
     "_ctypes.CFuncPtr": _POINTER,
     "select.epoll": _SOCKET,
+    "duckdb.DuckDBPyConnection": _DATABASE,
+    "_duckdb.DuckDBPyConnection": _DATABASE,
+    "psycopg.BaseConnection": _DATABASE,
+    "psycopg2.extensions.connection": _DATABASE,
+    "pymysql.connections.Connection": _DATABASE,
+    "sqlalchemy.engine.base.Connection": _DATABASE,
+    "sqlalchemy.engine.base.Engine": _DATABASE,
+    "sqlalchemy.orm.session.Session": _DATABASE,
+    "pymongo.synchronous.mongo_client.MongoClient": _DATABASE,
+    "redis.client.Redis": _DATABASE,
+    "h5py._hl.base.HLObject": FILE,
+    "zipfile.ZipFile": FILE,
+    "tarfile.TarFile": FILE,
+    "torch.utils.tensorboard.writer.SummaryWriter": FILE,
+    "zmq.sugar.socket.Socket": _SOCKET,
+    "zmq.sugar.context.Context": _SOCKET,
+    "torch.cuda.streams.Stream": _DEVICE,
+    "torch.cuda.streams.Event": _DEVICE,
+    "torch.cuda.graphs.CUDAGraph": _DEVICE,
+    "torch._C._distributed_c10d.ProcessGroup": _GROUP,
+    "torch.utils.data.dataloader._BaseDataLoaderIter": Cause(
+        "an iterator of a DataLoader", "keep the loader, and loop with gpufair.resumable(loader), which knows its place"
+    ),
     "ipywidgets.widgets.widget.Widget": _WIDGET,
     "distributed.client.Client": Cause(
         "a Dask client", "connect again after the restore; its cluster keeps the results it still holds"
@@ -93,6 +118,11 @@ _REFUSED = frozenset(
         "multiprocessing.process.BaseProcess",
     }
 )
+
+
+def causes() -> list[Cause]:
+    """All that is known, each once, in order: for the documentation."""
+    return list(dict.fromkeys(_CAUSES.values()))
 
 
 class NotSavable(Exception):

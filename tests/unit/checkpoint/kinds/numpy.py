@@ -6,14 +6,13 @@ from tests.unit.checkpoint.kinds.kind import Kinds
 
 NEEDS = ("numpy", "scipy")
 KINDS: Kinds = {
-    "list to share": ("one = [1]", "assert one == [1]"),
     "numpy array": ("import numpy as np; big = np.arange(100_000.)", "assert big[5] == 5; big[5] = 1"),
     "array of another order, and read-only": (
         "fo = np.asfortranarray(np.ones((300, 300))); ro = np.zeros(20_000); ro.flags.writeable = False",
         "assert fo.flags.f_contiguous and not ro.flags.writeable",
     ),
     "array with stride, and of objects": (
-        "st = np.arange(50_000)[::-2]; ob = np.array([one, 'x'], dtype=object)",
+        "one = [1]; st = np.arange(50_000)[::-2]; ob = np.array([one, 'x'], dtype=object)",
         "assert st[0] == 49_999 and st[1] == 49_997 and ob[0] is one",
     ),
     "views of one array": (

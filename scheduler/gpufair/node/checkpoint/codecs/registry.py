@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from gpufair.core.errors import GpufairError
+from gpufair.node.checkpoint.reasons import NotSavable
 from gpufair.node.checkpoint.views import Views
 
 # What ``__reduce__`` may return.
@@ -153,7 +154,13 @@ def lookup(kind: type) -> Codec | None:
 
 
 def _adapted(function: UserCodec) -> Codec:
-    return lambda obj, _: function(obj)
+    def codec_of_user(obj: Any, dump: Dump) -> Reduced:
+        try:
+            return function(obj)
+        except Exception as err:
+            raise NotSavable("refused by its codec", f"{type(err).__name__}: {err}") from err
+
+    return codec_of_user
 
 
 def full_name(kind: type) -> str:
