@@ -55,6 +55,12 @@ class Ambiguous(CommandError):
     exit_code = USAGE
 
 
+class Wrong(CommandError):
+    """What was asked for makes no sense together."""
+
+    exit_code = USAGE
+
+
 class Root(TyperGroup):
     """The root command: whatever goes wrong below it is told in one way."""
 

@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from gpufair.cli.arrays import Member, members
-from gpufair.cli.exits import FAILED, USAGE, CommandError
+from gpufair.cli.exits import FAILED, CommandError, Wrong
 from gpufair.cli.find import find
+from gpufair.cli.notebook_run import NOTEBOOK, NotebookRun
 from gpufair.cli.options import AsJson, StateDir, WorkloadId, client, complete_allocation, complete_profile, seconds_of
 from gpufair.cli.output import emit_json, line
 from gpufair.cli.words import clean, plural, what
+from gpufair.client.notebooks import launch
 
 if TYPE_CHECKING:
     from gpufair.client import Client
@@ -31,7 +34,10 @@ _SHOWN = 5
 
 
 def submit(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What to run, after `--`.")],
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND...", help="What to run, after `--`; or a notebook, and the file for its output."),
+    ],
     name: Annotated[str | None, typer.Option("--name", help="What to call it; by default the program.")] = None,
     profile: Annotated[
         str | None, typer.Option("--profile", help="What to begin with.", autocompletion=complete_profile)
@@ -70,14 +76,19 @@ def submit(
         list[str] | None,
         typer.Option("--env", metavar="NAME[=VALUE]", help="A variable for it; without a value, as it is here."),
     ] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME VALUE", help="A parameter of the notebook; NAME=VALUE will do as well."),
+    ] = None,
+    kernel: Annotated[str | None, typer.Option("--kernel", help="Of the notebook; by default the one it names.")] = None,
     folder: Annotated[Path | None, typer.Option("--cwd", help="Where it runs; by default here.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show what it writes until it ends.")] = False,
     as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
-    """Run a command when its turn comes: queued, protected for its minimum runtime, preempted and started again.
+    """Run a program or a notebook when its turn comes: queued, protected for its minimum runtime, preempted, resumed.
 
-    Before it has to leave it gets SIGTERM, with the reason and the deadline in the file $GPUFAIR_NOTICE_FILE and as a
+    A notebook goes on after its last finished cell. Before a program has to leave it gets SIGTERM, with the reason and the deadline in the file $GPUFAIR_NOTICE_FILE and as a
     line on the descriptor $GPUFAIR_NOTICE_FD.
     """
     span_s = None if min_runtime is None else seconds_of(min_runtime, "--min-runtime")
@@ -92,7 +103,7 @@ def submit(
         "gpu_type": gpu_type,
         "min_runtime_s": span_s,
         "expected_s": None if expected is None else seconds_of(expected, "--expected"),
-        "resumable": resumable,
+        "resumable": resumable or command[0].endswith(NOTEBOOK),
         "priority": priority,
         "kind": "batch",
     }
@@ -101,17 +112,23 @@ def submit(
     base = name or _name_of(command)
     runs = members(array or [])
     if follow and len(runs) > 1:
-        raise _Wrong("--follow shows one run, and --array makes several; leave one of them out")
+        raise Wrong("--follow shows one run, and --array makes several; leave one of them out")
+
+    what_runs = NotebookRun(command, parameter or [], kernel or "") if command[0].endswith(NOTEBOOK) else None
+    if what_runs is None and (parameter or kernel):
+        raise Wrong("--parameter and --kernel belong to a notebook; a program takes its own arguments after `--`")
+    if what_runs is not None and array:
+        what_runs.require_distinct_outputs()
 
     def one(service: Client, run: Member) -> Workload:
-        launch = {
-            "type": "command",
-            "argv": [run.fill(part) for part in command] if array else command,
-            "cwd": where,
-            "env": variables | (run.environment() if array else {}),
-        }
         # With an id of its own a submission whose answer was lost is the same one when it is sent again.
-        return service.submit(launch, id=uuid.uuid4().hex, name=run.label(base) if array else base, **wish)
+        workload, env = uuid.uuid4().hex, variables | (run.environment() if array else {})
+        label = run.label(base) if array else base
+        if what_runs is not None:
+            with what_runs.prepared(run, workload) as job:
+                return service.submit(launch(job, where, env), id=workload, name=label, **wish)
+        argv = [run.fill(part) for part in command] if array else command
+        return service.submit({"type": "command", "argv": argv, "cwd": where, "env": env}, id=workload, name=label, **wish)
 
     with client(state_dir) as service:
         done = _all(runs, lambda run: one(service, run))
@@ -135,7 +152,7 @@ def logs(
     with client(state_dir) as service:
         found = find(service, workload)
         if rank >= found.nodes:
-            raise _Wrong(f"--rank {rank}: {clean(found.label)} has {plural(found.nodes, 'node')}, counted from 0")
+            raise Wrong(f"--rank {rank}: {clean(found.label)} has {plural(found.nodes, 'node')}, counted from 0")
         after = 0 if tail is None else _last_lines(service, found.id, rank, tail)
         if follow:
             _follow(service, found, rank, after)
@@ -143,8 +160,20 @@ def logs(
             _copy(service, found.id, rank, after)
 
 
-class _Wrong(CommandError):
-    exit_code = USAGE
+class Submit(TyperCommand):
+    """Takes `-p NAME VALUE`, as papermill does, beside `-p NAME=VALUE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Join the two words of each parameter; what comes after `--` is the program's."""
+        joined, rest = list[str](), iter(args)
+        for word in rest:
+            joined.append(word)
+            if word == "--":
+                break
+            if word in ("-p", "--parameter"):
+                name = next(rest, "")
+                joined.append(name if "=" in name else f"{name}={next(rest, '')}")
+        return super().parse_args(ctx, [*joined, *rest])
 
 
 class _Failed(CommandError):
@@ -190,7 +219,7 @@ def _variables(asked: Sequence[str]) -> dict[str, str]:
         name, equals, value = one.partition("=")
         if not equals:
             if name not in os.environ:
-                raise _Wrong(f"--env {name}: there is no such variable here; write {name}=VALUE")
+                raise Wrong(f"--env {name}: there is no such variable here; write {name}=VALUE")
             value = os.environ[name]
         found[name] = value
     return found
