@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo lab test lint floors types unit kinds prop-long evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
+.PHONY: help install demo lab test lint floors types unit kinds prop-long preemptions evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -64,6 +64,9 @@ kinds: install  ## Which objects can be saved, on the other Pythons at hand (FUL
 
 prop-long: install  ## A million events in random worlds (EVENTS=, SEED=, JOBS=; WORLD=n runs one again)
 	$(BIN)/python -m tests.long
+
+preemptions: install  ## Preempt and kill running notebooks at random moments (ARGS='--count 1000 --seed 1'): half an hour for 1,000
+	$(BIN)/python -m tests.preemptions $(ARGS)
 
 evidence: install  ## Play the worlds that the policy's defaults are judged by: hours (ARGS='steady-256 --seeds 1')
 	$(BIN)/python -m tests.evidence $(ARGS)

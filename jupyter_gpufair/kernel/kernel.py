@@ -63,6 +63,10 @@ class GpufairKernel(IPythonKernel):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        # The tip in the banner is drawn anew for each kernel_info_request, from the user's own random generator: results
+        # would depend on how often a client or a supervisor asked.
+        shell: Any = self.shell
+        shell.enable_tip = False
         self._boundary = Boundary()
         self._notices = NoticeBoard(self.shell)
         self._work = Work(self.shell)

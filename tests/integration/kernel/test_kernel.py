@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -293,3 +294,16 @@ def test_a_subshell_counts_as_running(kernel: Start, place: Place) -> None:
     waiting = live.send("gpufair_checkpoint_request", id="b", sequence=2, wait_s=LIMIT_S, **place)
     assert live.run("leave.set()")[0]["status"] == "ok"
     assert live.answer(waiting)["status"] == "ok"
+
+
+def test_asking_a_kernel_draws_no_random_numbers(kernel: Start, place: Place) -> None:
+    """Else the results of a seeded session would depend on how often somebody asked."""
+    live = kernel()
+    live.run("import random; random.seed(3)")
+    for _ in range(3):
+        assert live.ask("kernel_info_request")["status"] == "ok"
+        live.client.kernel_info(reply=True, timeout=LIMIT_S)
+    assert live.ask("gpufair_preflight_request")["status"] == "ok"
+    assert live.ask("gpufair_checkpoint_request", id="c", sequence=1, **place)["status"] == "ok"
+    expected = random.Random(3).random()
+    assert _value(live, "random.random()") == expected
