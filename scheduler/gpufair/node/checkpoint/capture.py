@@ -125,6 +125,8 @@ def save(
         store = store or open_store(directory)
         store.create(id)
     except (OSError, ImportError, ValueError, NotReadable) as err:
+        if store is not None:
+            store.release(id)
         raise CheckpointFailed(id, _told(err, directory)) from err
     others = process.user_threads()
     try:
@@ -324,13 +326,13 @@ def _pass(
     views = views or Views(value for _, value in variables)
     views.forget()
     pickler = SessionPickler(cast("IO[bytes]", sink), namespace, views)
-    memo = MemoCounter(pickler, sink)
+    memo, entry = MemoCounter(pickler, sink), cast("int | None", 1)  # entry 0 is the namespace
     done.buffers = pickler.buffers
     extra_from = -1
-    with warnings.catch_warnings():
+    with process.no_collection(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecations inside other people's reducers are not the user's cell's
         for kind, name, value in [*(("variable", *v) for v in variables), *(("extra", *e) for e in extras)]:
-            start, first, entry = sink.size, len(pickler.buffers), memo.next
+            start, first = sink.size, len(pickler.buffers)
             if kind == "extra" and extra_from < 0:
                 extra_from = start + sum(buffer.nbytes for buffer in pickler.buffers)
             try:
@@ -349,8 +351,9 @@ def _pass(
                 continue
             if kind == "extra" and sink.size + sum(b.nbytes for b in pickler.buffers) - extra_from > EXTRA_BUDGET_BYTES:
                 break  # the bytes of this one stay in the stream, unused
-            memo.count()
-            done.records.append(Record(kind, name, start, sink.size - start, entry, (), sink.end_record()))
+            fingerprint = sink.end_record()
+            done.records.append(Record(kind, name, start, sink.size - start, entry, (), fingerprint))
+            entry = memo.count() if sink.ended else None
             done.buffers_of.append(range(first, len(pickler.buffers)))
             done.notes += ((name, text) for text in pickler.shared.take_notes())
     return done

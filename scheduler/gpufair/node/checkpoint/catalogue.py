@@ -113,17 +113,33 @@ def prune(directory: str, key: bytes, *, keep: int = 2, keep_s: float = 0.0, sto
     since = time.time() - keep_s if keep_s else 0.0
     stay = {m.id for m in valid[-max(keep, 1) :] if m.created_s >= since} | {m.id for m in valid[-1:]}
     old = [manifest.id for manifest in valid if manifest.id not in stay]
-    dead = [name for name in store.ids() if store.manifest_size(name) is None and not store.being_written(name)]
-    for name in [*old, *dead]:
+    for name in old:
         store.remove(name)
-    sweep(directory, key, store=store)
+    dead, _ = _swept(store, key)
     return [*old, *dead]
 
 
 def sweep(directory: str, key: bytes, *, store: Store | None = None) -> list[str]:
     """Remove the files of ``buffers/`` that no checkpoint needs, unless somebody is saving. Returns their names."""
-    store = store or open_store(directory)
-    return store.sweep(lambda: _needed(store, key))
+    return _swept(store or open_store(directory), key)[1]
+
+
+def _swept(store: Store, key: bytes) -> tuple[list[str], list[str]]:
+    """Remove what dead saves have left. Only where nobody can be saving: a folder may just have been made.
+
+    Returns: The names of checkpoints without a manifest that are gone, and of files.
+    """
+    dead: list[str] = []
+
+    def needed() -> set[str] | None:
+        for name in store.ids():
+            if store.manifest_size(name) is None and not store.being_written(name):
+                store.remove(name)
+                dead.append(name)
+        return _needed(store, key)
+
+    files = store.sweep(needed)
+    return dead, files
 
 
 def _needed(store: Store, key: bytes) -> set[str] | None:

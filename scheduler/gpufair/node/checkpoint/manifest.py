@@ -12,7 +12,7 @@ import hmac
 import json
 import platform
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpufair.node.checkpoint.coding import Coder, NotReadable
@@ -35,7 +35,8 @@ class Record:
     """One object of the stream, in loading order. ``kind`` is ``variable`` or ``extra`` (the caller's own).
 
     Attributes:
-        memo: The first entry of the shared memo that it makes. So the later ones keep their numbers without it.
+        memo: The first entry of the shared memo that it makes, where a piece of the stream begins: so what comes after a
+            damaged piece keeps its numbers. None elsewhere.
         buffers: Its out-of-band buffers in the order in which the stream asks for them, by place in the manifest's list.
         fingerprint: sha256 of its pickle; with the digests of its buffers it says whether the variable has changed.
     """
@@ -44,7 +45,7 @@ class Record:
     name: str
     offset: int
     size: int
-    memo: int
+    memo: int | None = None
     buffers: tuple[int, ...] = ()
     fingerprint: str = ""
 
@@ -101,8 +102,14 @@ class Manifest:
 
     def sealed(self, key: bytes, coder: Coder) -> bytes:
         """The bytes of the manifest file."""
-        body = {"format": FORMAT, **asdict(self)}
-        data = json.dumps({"signature": _sign(body, key), "body": body}, ensure_ascii=True).encode()
+        body: dict[str, Any] = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        body |= {
+            "format": FORMAT,
+            "records": [_plain(record) for record in self.records],
+            "pieces": {digest: _plain(piece) for digest, piece in self.pieces.items()},
+        }
+        text = _canonical(body)
+        data = b'{"signature": "%s", "body": %s}' % (_sign(text, key).encode(), text)
         if coder.seals:  # names of variables tell a lot
             data = json.dumps({"sealed": base64.b64encode(coder.seal(data)).decode()}).encode()
         return data
@@ -118,7 +125,7 @@ def unsealed(data: bytes, *, checkpoint: str, key: bytes, coder: Coder) -> Manif
     try:
         outer = _opened(json.loads(data), coder)
         body, signature = outer["body"], outer["signature"]
-        expected = _sign(body, key)
+        expected = _sign(_canonical(body), key)
     except NotReadable as err:
         raise CheckpointRejected(checkpoint, f"its manifest is not readable: {err}") from err
     except (ValueError, KeyError, TypeError, RecursionError) as err:
@@ -135,10 +142,10 @@ def unsealed(data: bytes, *, checkpoint: str, key: bytes, coder: Coder) -> Manif
     if body["id"] != checkpoint:
         raise CheckpointRejected(checkpoint, f"it was written as {body['id']!r} and has been renamed or copied here")
     fields = {name: value for name, value in body.items() if name != "format"}
-    fields["records"] = tuple(Record(**{**r, "buffers": tuple(r["buffers"])}) for r in body["records"])
+    fields["records"] = tuple(_record(*values) for values in body["records"])
     fields["stream"] = tuple(body["stream"])
     fields["buffers"] = tuple(tuple(digests) for digests in body["buffers"])
-    fields["pieces"] = {digest: Piece(**piece) for digest, piece in body["pieces"].items()}
+    fields["pieces"] = {digest: Piece(*piece) for digest, piece in body["pieces"].items()}
     fields["lost"] = tuple((name, reason) for name, reason in body["lost"])
     fields["notes"] = tuple((name, text) for name, text in body.get("notes", ()))
     fields["withheld"] = tuple(body.get("withheld", ()))
@@ -160,15 +167,27 @@ def files_unproven(data: bytes, coder: Coder) -> set[str] | None:
     try:
         outer = json.loads(data)
         pieces = _opened(outer, coder)["body"]["pieces"]
-        return {coder.name(digest, piece["coding"]) for digest, piece in pieces.items()}
+        return {coder.name(digest, piece[2]) for digest, piece in pieces.items()}
     except NotReadable:
         return None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return set()
 
 
-def _sign(body: object, key: bytes) -> str:
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+def _plain(row: Record | Piece) -> list[Any]:
+    return [getattr(row, name) for name in row.__dataclass_fields__]
+
+
+def _record(*values: Any) -> Record:
+    record = Record(*values)
+    return replace(record, buffers=tuple(record.buffers))
+
+
+def _canonical(body: object) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _sign(canonical: bytes, key: bytes) -> str:
     return hmac.new(key, _DOMAIN + canonical, hashlib.sha256).hexdigest()
 
 

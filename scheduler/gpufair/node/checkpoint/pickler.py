@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import pickle
 from typing import IO, Any
 
@@ -57,6 +58,9 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
     def reducer_override(self, obj: Any) -> Any:
         self.last = obj
         kind = type(obj)
+        if isinstance(obj, type):
+            # Pickling the first instance would enter this into the class, and make it look changed the next time.
+            copyreg._slotnames(obj)  # type: ignore[attr-defined]  # noqa: SLF001
         try:
             codec = self._codecs[kind]
         except KeyError:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -102,3 +104,15 @@ def _ours(thread: threading.Thread) -> bool:
     makers = (type(thread).__module__, getattr(target, "__module__", None) or "")
     names = ("gpufair-", "fsspecIO", "pydevd.", "IPythonHistorySavingThread")
     return thread.name.startswith(names) or any(maker.partition(".")[0] in _OWN for maker in makers)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """No garbage collection: among hundreds of thousands of objects that all live, one takes longer than all the rest."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

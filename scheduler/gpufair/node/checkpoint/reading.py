@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
@@ -13,6 +14,15 @@ from gpufair.node.checkpoint.deposit import THREADS
 from gpufair.node.checkpoint.manifest import Manifest, Piece
 from gpufair.node.checkpoint.memory import Memory, digest_of
 from gpufair.node.checkpoint.storage import Store
+
+_LARGE_BYTES = 2 << 20
+
+
+def room(size: int) -> memoryview:
+    """Memory for a buffer that the session will own; a large one is not written with zeros before it is filled."""
+    # No huge pages: where memory is in pieces, making them took ten times what they save.
+    large = size >= _LARGE_BYTES
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if large else bytearray(size))
 
 
 class Damaged(Exception):
@@ -61,7 +71,7 @@ class Reading:
             self._coder.decode(piece.coding, target, into)
 
     def all(
-        self, wanted: Sequence[tuple[Sequence[str], bytearray]], memory: Memory | None = None
+        self, wanted: Sequence[tuple[Sequence[str], memoryview]], memory: Memory | None = None
     ) -> list[list[str | None]]:
         """Fill each of these with its pieces, in threads: reading, digesting and decoding let go of the lock.
 
@@ -82,7 +92,7 @@ class Reading:
                 return str(err)
             return None
 
-        jobs = [list(zip(digests, self._parts(digests, memoryview(data)), strict=True)) for digests, data in wanted]
+        jobs = [list(zip(digests, self._parts(digests, data), strict=True)) for digests, data in wanted]
         with ThreadPoolExecutor(THREADS, thread_name_prefix="gpufair-restore") as pool:
             outcomes = iter(list(pool.map(one, [job for group in jobs for job in group])))
         return [[next(outcomes) for _ in group] for group in jobs]

@@ -95,7 +95,7 @@ class FsspecStore:
                 self._fs.rm_file(note)
 
     def being_written(self, checkpoint: str) -> bool:
-        return True
+        return self._others(_WRITER, _WRITER_S)
 
     def manifest_size(self, checkpoint: str) -> int | None:
         self._fs.invalidate_cache(self._path(checkpoint))

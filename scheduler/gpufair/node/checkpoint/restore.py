@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
@@ -18,7 +16,7 @@ from gpufair.node.checkpoint.manifest import Manifest, Record, compare
 from gpufair.node.checkpoint.opcodes import Use, memo_use
 from gpufair.node.checkpoint.options import StoreOptions
 from gpufair.node.checkpoint.pickler import NAMESPACE, PRELUDE
-from gpufair.node.checkpoint.reading import Reading
+from gpufair.node.checkpoint.reading import Reading, room
 from gpufair.node.checkpoint.reasons import explain_load
 from gpufair.node.checkpoint.salvage import Lost, salvage
 from gpufair.node.checkpoint.sinks import MemoCounter
@@ -87,7 +85,7 @@ def load(
         reader.skip(record, f"{_DAMAGED}: {why}", unreadable=unreadable)
     extras: dict[str, Any] = {}
     restored = []
-    with _no_collection(), remarks() as said:
+    with process.no_collection(), remarks() as said:
         for record, value in reader:
             if record.kind == "variable":
                 namespace[record.name] = value
@@ -106,7 +104,7 @@ def load(
 
 
 def _unusable(
-    manifest: Manifest, bad: list[tuple[int, int, str]], buffers: list[bytearray | str]
+    manifest: Manifest, bad: list[tuple[int, int, str]], buffers: list[memoryview | str]
 ) -> dict[Record, tuple[str, bool]]:
     """The records that cannot be loaded: why, and whether that is because of their pickle itself."""
     found = {}
@@ -119,22 +117,10 @@ def _unusable(
     return found
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection while hundreds of thousands of new objects come to life: none of them is garbage."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 def _checked_stream(reading: Reading, manifest: Manifest) -> tuple[memoryview, list[tuple[int, int, str]]]:
     """The stream, and which parts of it are damaged, as (start, end, why)."""
     data = bytearray(reading.size(manifest.stream))
-    wrong = reading.all([(manifest.stream, data)])[0]
+    wrong = reading.all([(manifest.stream, memoryview(data))])[0]
     bad, at = [], 0
     for digest, why in zip(manifest.stream, wrong, strict=True):
         size = manifest.pieces[digest].size
@@ -146,10 +132,10 @@ def _checked_stream(reading: Reading, manifest: Manifest) -> tuple[memoryview, l
     return memoryview(data), bad
 
 
-def _checked_buffers(reading: Reading, manifest: Manifest, tracker: Tracker | None) -> list[bytearray | str]:
+def _checked_buffers(reading: Reading, manifest: Manifest, tracker: Tracker | None) -> list[memoryview | str]:
     """Each buffer, or what is wrong with it."""
-    found: list[bytearray | str] = [bytearray(reading.size(digests)) for digests in manifest.buffers]
-    wanted = list(zip(manifest.buffers, cast("list[bytearray]", found), strict=True))
+    found: list[memoryview | str] = [room(reading.size(digests)) for digests in manifest.buffers]
+    wanted = list(zip(manifest.buffers, cast("list[memoryview]", found), strict=True))
     memory = tracker.memory if tracker is not None else None
     for number, wrong in enumerate(reading.all(wanted, memory)):
         if why := next((why for why in wrong if why is not None), None):
@@ -186,7 +172,7 @@ class _Source:
 class _Buffers:
     """Hands out the buffers that the current record asks for."""
 
-    def __init__(self, data: list[bytearray | str]) -> None:
+    def __init__(self, data: list[memoryview | str]) -> None:
         self._data = data
         self._next: Iterator[int] = iter(())
 
@@ -196,7 +182,7 @@ class _Buffers:
     def __iter__(self) -> _Buffers:
         return self
 
-    def __next__(self) -> bytearray:
+    def __next__(self) -> memoryview:
         data = self._data[next(self._next)]
         if isinstance(data, str):
             raise KeyError(data)
@@ -226,13 +212,14 @@ class _Reader:
         self,
         stream: memoryview,
         records: tuple[Record, ...],
-        buffers: list[bytearray | str],
+        buffers: list[memoryview | str],
         namespace: dict[str, Any],
     ) -> None:
         self.lost: dict[str, str] = {}
         self._stream, self._records, self._namespace = stream, records, namespace
         self._skipped: dict[Record, str] = {}
         self._unreadable: set[Record] = set()
+        self._rebuilt = False  # the memo is already as the next record needs it
         self._missing: dict[int, str] = {}  # memo entry -> the variable that should have made it
         self._uses: dict[Record, Use] = {}  # filled only once something has failed
         self._buffers = _Buffers(buffers)
@@ -249,14 +236,16 @@ class _Reader:
 
     def __iter__(self) -> Iterator[tuple[Record, Any]]:
         for number, record in enumerate(self._records):
+            if number and record.memo is not None and not self._rebuilt:
+                self._source.set(MemoCounter.ENTRY)
+                self._unpickler.load()
+            self._rebuilt = False
             reason = self._skipped.get(record) or self._needs_missing(record)
             if reason is None:
                 self._source.set(self._data(record))
                 self._buffers.expect(record.buffers)
                 try:
                     value = self._unpickler.load()
-                    self._source.set(MemoCounter.ENTRY)
-                    self._unpickler.load()
                 except BaseException as err:  # noqa: BLE001 - __setstate__ is the user's code and may raise anything
                     reason = explain_load(err)
                 else:
@@ -289,14 +278,17 @@ class _Reader:
         Replace, because after a failure it still holds unread bytes; and fill the new memo by a pickle of persistent
         ids, because assigning a dict to ``memo`` of CPython's unpickler leaves it empty.
         """
-        if number + 1 == len(self._records):
-            return
-        before, end = self._unpickler.memo.copy(), self._records[number + 1].memo
-        memo = {n: Lost() if n in self._missing else before[n] for n in range(record.memo)}
-        if record not in self._unreadable:
+        following = self._records[number + 1] if number + 1 < len(self._records) else None
+        if following is None or (record in self._unreadable and following.memo is None):
+            return  # nothing follows, or only what lies in the same damaged piece
+        before = self._unpickler.memo.copy()
+        if record in self._unreadable:
+            memo = {n: Lost() if n in self._missing else value for n, value in before.items()}
+        else:
+            memo = {n: Lost() if n in self._missing else before[n] for n in range(self._place(number))}
             self._buffers.expect(record.buffers)
             memo = salvage(self._data(record), self._buffers, {NAMESPACE: self._namespace}, memo)
-        memo = {n: memo[n] if n in memo else Lost() for n in range(end)}
+        memo |= {n: Lost() for n in range(len(memo), following.memo or 0)}
         for n, value in memo.items():
             if type(value) is Lost:
                 self._missing.setdefault(n, record.name)
@@ -306,3 +298,11 @@ class _Reader:
         entries = (str(n).encode() for n in range(len(memo)))
         self._source.set(b"\x80\x05" + b"".join(b"\x8c%c%bQ\x940" % (len(n), n) for n in entries) + b"N.")
         self._unpickler.load()
+        self._rebuilt = True
+
+    def _place(self, number: int) -> int:
+        """The first entry of the memo that a readable record makes."""
+        counted = next(n for n in range(number, -1, -1) if self._records[n].memo is not None)
+        return cast("int", self._records[counted].memo) + sum(
+            self._use(record).made for record in self._records[counted:number]
+        )

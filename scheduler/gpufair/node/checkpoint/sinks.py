@@ -25,11 +25,14 @@ class Sink(Protocol):
 
     Attributes:
         size: Bytes written so far.
+        ended: Whether a piece has ended in or with the last record.
+        aside: Where to write to instead, if anywhere.
         error: What stopped the writing, if that was no fault of a variable.
     """
 
     size: int
     error: Exception | None
+    ended: bool
     aside: bytearray | None
 
     def write(self, data: Any) -> int: ...
@@ -38,7 +41,7 @@ class Sink(Protocol):
         """From now on do nothing but count."""
 
     def end_record(self) -> str:
-        """The sha256 of what was written since the last call."""
+        """The sha256 of what was written since the last call. A piece may end with it (``ended``)."""
 
 
 class Digests:
@@ -49,6 +52,8 @@ class Digests:
         self.size = 0
         self.error: Exception | None = None
         self.aside: bytearray | None = None
+        self.ended = False
+        self._held = 0  # bytes of the current piece
         self._deadline = deadline
         self._digest = hashlib.sha256()
 
@@ -62,6 +67,7 @@ class Digests:
             raise self.error
         size = len(data) if type(data) is bytes else memoryview(data).nbytes
         self.size += size
+        self._held += size
         self._digest.update(data)
         return size
 
@@ -69,7 +75,10 @@ class Digests:
         """Go on: counting costs little."""
 
     def end_record(self) -> str:
-        """See ``Sink``."""
+        """See ``Sink``. Where a piece ends depends on nothing but sizes, so that streams can be compared."""
+        self.ended = self._held >= _ENOUGH_BYTES
+        if self.ended:
+            self._held = 0
         digest, self._digest = self._digest.hexdigest(), hashlib.sha256()
         return digest
 
@@ -111,9 +120,10 @@ class Pieces(Digests):
 
     def end_record(self) -> str:
         """See ``Sink``; ends a piece, too, if it is large enough."""
-        if self._deposit is not None and len(self._piece) >= _ENOUGH_BYTES:
+        digest = super().end_record()
+        if self.ended and self._piece and self._deposit is not None:
             self._put()
-        return super().end_record()
+        return digest
 
     def digests(self) -> tuple[str, ...]:
         """The pieces, all of them written."""
@@ -122,28 +132,30 @@ class Pieces(Digests):
         return tuple(done.result() for done in self._done)
 
 
+def _twice(thing: object) -> bytes:
+    return pickle.dumps((thing, thing), protocol=5)
+
+
 class MemoCounter:
     """How many entries the memo of a pickler has, which it does not tell.
 
-    A fresh object is pickled twice: the second time the pickler writes under which number it has the first. The reader
-    makes an entry for each of these objects as well (``ENTRY``).
+    A fresh object is pickled twice in one tuple: the second time the pickler writes under which number it has the
+    first. The reader makes the same entries (``ENTRY``).
     """
 
-    ENTRY = pickle.dumps([], protocol=5)
+    ENTRY = _twice([])
 
     def __init__(self, pickler: pickle.Pickler, sink: Sink) -> None:
-        self.next = 1  # entry 0 is the namespace
         self._pickler, self._sink = pickler, sink
 
-    def count(self) -> None:
-        """Set ``next`` to the entry that the next object will make."""
-        counted: list[Any] = []
+    def count(self) -> int:
+        """The entry that the next object will make."""
+        fresh: list[Any] = []
         self._sink.aside = told = bytearray()
         try:
-            self._pickler.dump(counted)
-            told.clear()
-            self._pickler.dump(counted)
+            self._pickler.dump((fresh, fresh))
         finally:
             self._sink.aside = None
-        at = 11 if told[2] == _FRAME else 2  # PROTO 5, perhaps FRAME with its length, then BINGET or LONG_BINGET
-        self.next = 1 + int.from_bytes(told[at + 1 : -1], "little")
+        at = 11 if told[2] == _FRAME else 2  # PROTO 5, perhaps FRAME with its length
+        # EMPTY_LIST, MEMOIZE, then BINGET or LONG_BINGET with the number, then TUPLE2, MEMOIZE, STOP
+        return 2 + int.from_bytes(told[at + 3 : -3], "little")

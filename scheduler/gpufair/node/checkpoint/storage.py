@@ -57,7 +57,7 @@ class Store(Protocol):
         """The writer is done with this checkpoint, well or badly."""
 
     def being_written(self, checkpoint: str) -> bool:
-        """Whether a live process is writing it. A store that cannot know says True: nothing is cleared by guess."""
+        """Whether a live process is writing it. A store that cannot know says True while anything is written."""
 
     def manifest_size(self, checkpoint: str) -> int | None:
         """Bytes of the manifest, None if there is none."""
@@ -173,12 +173,12 @@ class LocalStore:
 
     def publish(self, checkpoint: str, manifest: bytes) -> None:
         folder = self._root / checkpoint
-        _sync(self._buffers)
         partial = folder / f"{MANIFEST}{_PARTIAL}"
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(manifest)
             file.flush()
             os.fsync(file.fileno())
+        _sync(self._buffers)  # after that one: on a file system with a journal there is nothing left to do
         partial.rename(folder / MANIFEST)
         _sync(folder)
         _sync(self._root)

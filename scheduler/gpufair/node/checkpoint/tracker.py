@@ -82,6 +82,9 @@ class Tracker:
         for record, numbers in zip(records, buffers_of, strict=True):
             if record.kind != "variable":
                 continue
+            if not numbers:
+                found[record.name] = record.fingerprint
+                continue
             digests: list[str] = []
             for piece in (piece for number in numbers for piece in pieces(buffers[number])):
                 if deadline is not None and time.monotonic() > deadline:
