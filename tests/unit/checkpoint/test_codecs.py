@@ -120,3 +120,15 @@ def test_torch_devices_that_are_not_there_are_the_cpu_and_it_is_said(place: TwoP
     back = place.restore({"d": "assert d.type == 'cpu' and m.type == 'meta' and t.to(d).sum() == 2"})
     assert back["answers"] == {"d": "ok"}
     assert [("cuda" in text and "CPU" in text) for text in back["warnings"]] == [True]
+
+
+def test_memory_of_a_gpu_is_copied_once_however_many_passes_a_save_takes(place: TwoProcesses) -> None:
+    """Something that cannot be saved makes a pass begin again, and arrays that turn out to share memory another one."""
+    _needs("numpy")
+    saved = place.save(
+        "import cupy, numpy as np\nc = cupy.arange(5)\nbad = (i for i in range(3))\n"
+        "flat = np.arange(10.); parts = [flat[:5], flat[5:]]; del flat\n"
+        "copies = []; plain = cupy.asnumpy; cupy.asnumpy = lambda a: (open(WORK + '/copies', 'a').write('x'), plain(a))[1]"
+    )
+    assert list(saved["lost"]) == ["bad"]
+    assert (place.work / "copies").read_text() == "x"

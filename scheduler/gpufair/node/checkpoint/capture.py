@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, cast
 
-from gpufair.node.checkpoint import environment, process
+from gpufair.node.checkpoint import environment, process, settings
 from gpufair.node.checkpoint.catalogue import sweep
 from gpufair.node.checkpoint.coding import Coder, NotReadable
 from gpufair.node.checkpoint.deposit import Deposit, QuotaUsedUp
@@ -156,6 +156,7 @@ def save(
             torn=torn,
             environment=changes_of_environment,
             withheld=withheld,
+            settings=settings.current(),
         )
         sealed = manifest.sealed(key, coder)
         store.publish(id, sealed)

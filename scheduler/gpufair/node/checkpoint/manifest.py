@@ -72,6 +72,7 @@ class Manifest:
         notes: (name, text) of what will not be quite what it was.
         environment: Environment variables that the session has changed; None for those that it has removed.
         withheld: Names of those that are not kept.
+        settings: Settings of libraries: library -> name -> value.
     """
 
     id: str
@@ -90,6 +91,7 @@ class Manifest:
     notes: tuple[tuple[str, str], ...] = ()
     environment: dict[str, str | None] = field(default_factory=dict)
     withheld: tuple[str, ...] = ()
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:

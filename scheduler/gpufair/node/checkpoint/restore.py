@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
-from gpufair.node.checkpoint import environment, process
+from gpufair.node.checkpoint import environment, process, settings
 from gpufair.node.checkpoint.catalogue import read_manifest
 from gpufair.node.checkpoint.codecs.registry import remarks
 from gpufair.node.checkpoint.coding import Coder, readable
@@ -78,6 +78,7 @@ def load(
         raise CheckpointRejected(id, f"all of it is damaged: {skipped[variables[0]][0]}")
     notes += environment.enter(manifest.environment, manifest.withheld)  # imports may look at it
     notes += process.enter(manifest.cwd, manifest.sys_path)
+    notes += settings.enter(manifest.settings)
     builtins = namespace.get("__builtins__")
     lost = dict(manifest.lost)
     reader = _Reader(stream, manifest.records, buffers, namespace)

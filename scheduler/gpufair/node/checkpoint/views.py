@@ -16,12 +16,17 @@ Reduced = tuple[Any, ...]
 
 
 class Views:
-    """Which arrays look into memory that is shared. Lives over the passes of one dump."""
+    """Which arrays look into memory that is shared. Lives over the passes of one dump.
+
+    Attributes:
+        shared: What codecs keep from pass to pass, so that a device's memory is copied once.
+    """
 
     def __init__(self, values: Iterable[object]) -> None:
         numpy = sys.modules.get("numpy")
         self.ndarray: type | None = getattr(numpy, "ndarray", None)  # None while numpy is half imported, too
         self._memmap: type | None = getattr(numpy, "memmap", None)
+        self.shared: dict[tuple[Any, ...], Any] = {}
         self._anchors: dict[int, Any] = {}  # id -> root; the values keep the ids from being used again
         self._owners: list[tuple[int, Any]] = []  # address and array of memory that a tensor may look into, sorted
         self._seen: dict[int, dict[int, Any]] = defaultdict(dict)  # id of a root -> arrays that were saved as copies

@@ -15,12 +15,15 @@ class Memory:
 
     def __init__(self, memory: Any) -> None:
         self._memory = memory
+        self._host: Any = None
 
     def __reduce__(self) -> Reduced:
         """Its bytes, copied to the host."""
-        cupy = sys.modules["cupy"]
-        whole = cupy.ndarray((self._memory.size,), dtype="u1", memptr=cupy.cuda.MemoryPointer(self._memory, 0))
-        return make_memory, (cupy.asnumpy(whole), self._memory.device_id)
+        if self._host is None:
+            cupy = sys.modules["cupy"]
+            whole = cupy.ndarray((self._memory.size,), dtype="u1", memptr=cupy.cuda.MemoryPointer(self._memory, 0))
+            self._host = cupy.asnumpy(whole)
+        return make_memory, (self._host, self._memory.device_id)
 
 
 def array(obj: Any, dump: Dump) -> Reduced:

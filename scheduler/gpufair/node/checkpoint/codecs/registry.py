@@ -28,10 +28,10 @@ class Dump:
     def __init__(self, views: Views) -> None:
         self._notes: dict[str, None] = {}
         self.views = views
-        self._shared: dict[tuple[Any, ...], Any] = {}
+        self._shared = views.shared
 
     def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """The object for ``key``, made at the first call and alive until the end: so the memo knows it again."""
+        """The object for ``key``, made at the first call and alive to the end of all passes: the memo knows it again."""
         try:
             return self._shared[key]
         except KeyError:

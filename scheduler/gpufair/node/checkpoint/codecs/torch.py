@@ -14,7 +14,7 @@ from typing import Any
 
 from gpufair.node.checkpoint.codecs.devices import torch_device
 from gpufair.node.checkpoint.codecs.registry import Dump, Reduced
-from gpufair.node.checkpoint.views import layout, make_view
+from gpufair.node.checkpoint.views import Views, layout, make_view
 from gpufair.node.host_swap import home_of
 
 DETACHED = "was the result of a computation that autograd recorded; it comes back detached, without that record"
@@ -27,30 +27,28 @@ def _torch() -> Any:
 class Storage:
     """The memory of tensors. One for each, so that the pickler's memo knows it."""
 
-    def __init__(self, storage: Any, owner: tuple[Any, int] | None) -> None:
-        self._storage, self._owner = storage, owner
+    def __init__(self, storage: Any, views: Views) -> None:
+        self._storage, self._views = storage, views
+        self._host: Any = None
 
     def __reduce__(self) -> Reduced:
         """Its bytes, from the device to the host where necessary; or the NumPy array whose memory it is."""
-        if self._owner is not None:
-            return make_storage_in_array, (*self._owner, self._storage.nbytes())
-        host = self._storage if self._storage.device.type == "cpu" else self._storage.cpu()
+        size = self._storage.nbytes()
+        if self._host is None:
+            self._host = self._storage if self._storage.device.type == "cpu" else self._storage.cpu()
+        if size and self._host is self._storage and (owner := self._views.owner(self._storage.data_ptr(), size)):
+            return make_storage_in_array, (*owner, size)
         data: Any = bytearray()
-        if host.nbytes():
-            data = (ctypes.c_char * host.nbytes()).from_address(host.data_ptr())
-            data.owner = host  # so that the memory lives as long as views of it
+        if size:
+            data = (ctypes.c_char * size).from_address(self._host.data_ptr())
+            data.owner = self._host  # so that the memory lives as long as views of it
         return make_storage, (pickle.PickleBuffer(data), home_of(self._storage))
 
 
 def _stored(storage: Any, dump: Dump) -> Storage:
     # Two storages over one memory (torch.from_numpy of one array, twice) are one. Empty ones have no address.
-    address, size = storage.data_ptr(), storage.nbytes()
-
-    def make() -> Storage:
-        owner = dump.views.owner(address, size) if size and storage.device.type == "cpu" else None
-        return Storage(storage, owner)
-
-    found: Storage = dump.once(("torch", str(storage.device), address or id(storage), size), make)
+    key = ("torch", str(storage.device), storage.data_ptr() or id(storage), storage.nbytes())
+    found: Storage = dump.once(key, lambda: Storage(storage, dump.views))
     return found
 
 
