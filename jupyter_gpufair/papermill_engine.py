@@ -14,7 +14,7 @@ import nbformat
 from papermill.engines import Engine, NotebookExecutionManager
 
 from gpufair.client import Client
-from gpufair.client.notebooks import RESULT, NotebookJob, launch, prepare
+from gpufair.client.notebooks import NotebookJob, launch, prepare
 from gpufair.core.errors import GpufairError
 from jupyter_gpufair.batch.document import facts_of, read
 
@@ -67,7 +67,7 @@ class GpufairEngine(Engine):  # type: ignore[misc]  # papermill has no annotatio
             with Client() as service:
                 service.submit(launch(folder, os.getcwd(), {}), id=workload, kind="batch", resumable=True, **wish)  # noqa: PTH109
                 try:
-                    _follow(service, workload, folder / RESULT, nb_man)
+                    _follow(service, workload, output, nb_man)
                 except KeyboardInterrupt:
                     service.stop(workload)
                     raise

@@ -112,10 +112,14 @@ def facts_of(node: NotebookNode) -> dict[str, Any]:
 def begin(notebook: NotebookNode, environ: Mapping[str, str], parameters: Mapping[str, object]) -> None:
     """A start of the whole: where, on what, and with what."""
     facts = facts_of(notebook)
-    facts["workload"] = environ.get("GPUFAIR_WORKLOAD", "")
+    facts["workload"], facts["allocation"] = environ.get("GPUFAIR_WORKLOAD", ""), environ.get("GPUFAIR_ALLOCATION", "")
     facts["parameters"] = dict(parameters)
-    begun = {"at_s": time.time(), "node": environ.get("GPUFAIR_NODE", ""), "gpus": _gpus(environ)}
-    facts.setdefault("starts", []).append(_node(begun))
+    now, starts = time.time(), facts.setdefault("starts", [])
+    waits_since = starts[-1].get("until_s") if starts else float(environ.get("GPUFAIR_SUBMITTED_S", now))
+    begun = {"at_s": now, "node": environ.get("GPUFAIR_NODE", ""), "gpus": _gpus(environ)}
+    if waits_since is not None:  # the last start was killed at a time that nobody wrote down
+        begun["waited_s"] = max(0.0, now - waits_since)
+    starts.append(_node(begun))
     facts.setdefault("checkpoints", 0)
     facts["state"] = "running"
 

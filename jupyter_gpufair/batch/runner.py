@@ -107,8 +107,8 @@ class _Run:
                 _say(f"the kernel died: {err}")
         document.end(self._notebook, state)
         self._save()
-        if state == "completed":
-            shutil.rmtree(self._folder / "checkpoints", ignore_errors=True)
+        if state != "preempted":  # nothing goes on from here; the output has all that is worth keeping
+            shutil.rmtree(self._folder, ignore_errors=True)
         return {"completed": 0, "preempted": LEAVES}.get(state, 1)
 
     def _spec(self) -> KernelSpec:

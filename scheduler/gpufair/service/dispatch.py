@@ -108,6 +108,8 @@ class Dispatcher:
             # The variables that the owner set are his own, as with torchrun's own options.
             env = rendezvous(workload.id, workload.incarnation, rank, nodes, gpus, LOOPBACK) | env
             env |= {"GPUFAIR_NODE_RANK": str(rank), "GPUFAIR_NODES": str(nodes)}
+        if launch.get("type") == "command":  # for what it writes down of itself
+            env |= {"GPUFAIR_ALLOCATION": spec.allocation, "GPUFAIR_SUBMITTED_S": f"{workload.submitted_at / 1000:.3f}"}
         launch["env"] = env
         # Which checkpoint the core chose is the one it has, unless its owner asked for a fresh start.
         restoring = workload.phase is Phase.RESTORING and workload.checkpoint is not None

@@ -72,10 +72,11 @@ def test_a_cell_marked_repeatable_has_no_checkpoint_of_its_own(tmp_path: Path) -
 
 
 def test_nothing_of_a_finished_run_is_left_but_what_it_says(tmp_path: Path) -> None:
-    """No checkpoints, and no variables in them; the output is the owner's as any other file."""
-    played = finish(tmp_path / "run", notebook("secret = 'x'"))
-    assert not (played.folder / "checkpoints").exists()
+    """No checkpoints, with variables in them; while it runs they are its owner's alone."""
+    played = Played(tmp_path / "run", notebook("secret = 'x'"))
     assert played.folder.stat().st_mode & 0o077 == 0
+    assert played.start().wait(120) == 0, played.log()
+    assert not played.folder.exists()
 
 
 # -- with the real service ------------------------------------------------------------------------------------------
@@ -119,6 +120,8 @@ def test_submit_a_notebook_and_be_preempted(rig: Rig) -> None:
     assert (facts.workload, facts.state, len(facts.starts)) == (run["id"], "completed", 2)
     assert facts.preemptions == 1, (facts.starts, [p.read_text() for p in log.glob("log-*")])
     assert facts.gpu_hours > 0
+    assert facts.allocation == "a"
+    assert [one.waited_s > 0 for one in facts.starts] == [True, True]
     assert facts.ran_again in ([], [3])  # the grace may have been enough for the slow cell
 
 
