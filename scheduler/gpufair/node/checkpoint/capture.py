@@ -209,14 +209,19 @@ def changes(
     if tracker.last is None:
         return Changes(tuple(name for name, _ in variables), (), time.monotonic() - began)
     seen = _look(namespace, [v for v in variables if v[0] not in tracker.lost], deadline)
+    still = set()
     with suppress(OutOfTime):
         for variable in variables:  # by themselves: a failure leaves the memo in disorder
-            if variable[0] in tracker.lost and _pass(Digests(deadline), namespace, [variable], []).records:
-                seen.failed[variable[0]] = "can be saved by now"
+            if variable[0] in tracker.lost:
+                if _pass(Digests(deadline), namespace, [variable], []).records:
+                    seen.failed[variable[0]] = "can be saved by now"
+                else:
+                    still.add(variable[0])
     now = tracker.look(seen.records, seen.buffers_of, seen.buffers, read=False, deadline=deadline)
     reached = {**now, **seen.failed}
-    last = tracker.last | dict.fromkeys(tracker.lost, "")
-    unknown = [name for name, _ in variables if name not in reached or now.get(name) == UNKNOWN]
+    last = tracker.last | dict.fromkeys(tracker.lost - still, "")
+    known = {name for name in reached if now.get(name) != UNKNOWN} | still
+    unknown = [name for name, _ in variables if name not in known]
     return Changes(
         changed=tuple(
             name

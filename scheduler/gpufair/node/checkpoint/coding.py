@@ -75,9 +75,9 @@ class Coder:
         """Raises: NotReadable: Encryption is on and cannot be had."""
         self._compression: Compression = options.compression
         self._encrypt = options.encryption
-        self._cipher = cipher(derived(key, "encryption"))
+        self._key = derived(key, "encryption")
         self._names = derived(key, "names")
-        if self._encrypt and self._cipher is None:
+        if self._encrypt and cipher(self._key) is None:
             raise NotReadable(
                 "this store is to be encrypted, which needs the package cryptography; "
                 "install it beside the kernel: pip install 'jupyter-gpufair[encryption]'"
@@ -150,17 +150,18 @@ class Coder:
     def seal(self, data: memoryview | bytes) -> bytes:
         """Encrypt; what comes out is 28 bytes longer."""
         nonce = os.urandom(_NONCE_BYTES)
-        sealed: bytes = self._cipher.encrypt(nonce, data, None)
+        sealed: bytes = cipher(self._key).encrypt(nonce, data, None)  # of its own: several threads seal
         return nonce + sealed
 
     def opened(self, sealed: memoryview | bytes) -> bytes:
         """What ``seal`` was given. Raises: NotReadable: Altered, or sealed with another key."""
-        if self._cipher is None:
+        opener = cipher(self._key)
+        if opener is None:
             raise NotReadable("it is encrypted; install the package cryptography")
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as in ``cipher``
 
         try:
-            data: bytes = self._cipher.decrypt(bytes(sealed[:_NONCE_BYTES]), sealed[_NONCE_BYTES:], None)
+            data: bytes = opener.decrypt(bytes(sealed[:_NONCE_BYTES]), sealed[_NONCE_BYTES:], None)
         except (InvalidTag, ValueError) as err:
             raise NotReadable("it does not decrypt: it was altered, or it belongs to another user") from err
         return data

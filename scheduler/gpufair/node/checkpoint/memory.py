@@ -53,8 +53,8 @@ def keyed_checksum() -> Checksum | None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - an optional extra
     except ImportError:
         return None
-    cipher, nonce = AESGCM(secrets.token_bytes(16)), bytes(12)  # one nonce: all tags stay in this process
-    return lambda view: cipher.encrypt(nonce, b"", view)
+    key, nonce = secrets.token_bytes(16), bytes(12)  # one nonce: all tags stay in this process
+    return lambda view: AESGCM(key).encrypt(nonce, b"", view)  # one object for several threads is promised nowhere
 
 
 class Memory:
@@ -186,6 +186,7 @@ class Memory:
             del self._ranges[at]
 
     def _fast(self) -> Checksum | None:
-        if not self._asked_checksum:
-            self._checksum, self._asked_checksum = keyed_checksum(), True
-        return self._checksum
+        with self._lock:  # two threads must not come to have two keys
+            if not self._asked_checksum:
+                self._checksum, self._asked_checksum = keyed_checksum(), True
+            return self._checksum
