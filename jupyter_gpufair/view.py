@@ -47,6 +47,7 @@ SESSION_SCHEMA: dict[str, Any] = {
         },
         "restore_offered": {"type": "boolean"},
         "resumable": {"type": "boolean"},
+        "on_cpu": {"type": "boolean"},
         "lost": {
             "type": "array",
             "items": {"type": "object", "properties": {"name": _TEXT, "reason": _TEXT}},
@@ -75,6 +76,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "checkpoint": None,
         "restore_offered": False,
         "resumable": True,
+        "on_cpu": False,
         "lost": [],
     }
     workload = session.workload
@@ -97,5 +99,6 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         and {"id": saved.id, "at_s": saved.at_s, "size_bytes": saved.size_bytes, "duration_s": saved.duration_s},
         "restore_offered": workload.restore_offered,
         "resumable": workload.resumable,
+        "on_cpu": workload.on_cpu,
         "lost": [{"name": name, "reason": reason} for name, reason in workload.lost],
     }

@@ -49,6 +49,9 @@ export function ticks(session: ISession, nowS: number): boolean {
 }
 
 function running(session: ISession, nowS: number): string {
+  if (session.on_cpu) {
+    return session.position === null ? 'open on a CPU node' : `open on a CPU node, ${queued(session, nowS)}`;
+  }
   if (session.gpus === 0 || session.protected_until_s === null) {
     return 'running';
   }
@@ -140,7 +143,7 @@ export function allows(session: ISession, action: Action): boolean {
     case 'park':
       return session.state === 'running';
     case 'resume':
-      return session.state === 'parked';
+      return session.state === 'parked' || (session.on_cpu && session.position === null);
     case 'restore':
       return session.checkpoint !== null && (session.restore_offered || session.state === 'running');
   }

@@ -50,6 +50,8 @@ export interface ISession {
   restore_offered: boolean;
   /** Whether its variables can be saved when it has to make room. */
   resumable: boolean;
+  /** It has no GPUs, and is open on a CPU node meanwhile. */
+  on_cpu: boolean;
   lost: ILost[];
 }
 

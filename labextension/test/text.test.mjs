@@ -23,6 +23,7 @@ const session = (changes = {}) => ({
   checkpoint: null,
   restore_offered: false,
   resumable: true,
+  on_cpu: false,
   lost: [],
   ...changes
 });
@@ -42,6 +43,8 @@ test('each state has its words', () => {
     at({ protected_until_s: NOW, resumable: false }),
     '1 GPU · running, may be preempted, cannot be saved'
   );
+  assert.equal(at({ on_cpu: true }), '1 GPU · open on a CPU node');
+  assert.equal(at({ on_cpu: true, position: 2 }), '1 GPU · open on a CPU node, queued, place 2');
   assert.equal(at({ gpus: 2, gpu_type: 'H200', state: 'queued', position: 3 }), '2 × H200 · queued, place 3');
   // A promise is told from an estimate, and comes before it.
   const promised = { state: 'queued', estimate_s: NOW + 60, start_by_s: NOW + 120 };

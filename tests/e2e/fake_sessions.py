@@ -34,6 +34,7 @@ SESSION: dict[str, Any] = {
     "checkpoint": None,
     "restore_offered": False,
     "resumable": True,
+    "on_cpu": False,
     "lost": [],
 }
 sessions: dict[str, dict[str, Any]] = {}

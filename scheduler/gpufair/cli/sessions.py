@@ -143,20 +143,27 @@ def resume(
             "--slice", metavar="DURATION", help="Ask for so much protection only, like 15m: little is had sooner."
         ),
     ] = None,
+    on_cpu: Annotated[
+        bool, typer.Option("--on-cpu", help="Open it on a CPU node at once, free of charge, until it has GPUs again.")
+    ] = False,
     wait: Wait = False,
     timeout: Timeout = _TIMEOUT,
     as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
     """Queue a parked session again; it resumes where it was."""
+    if on_cpu and (fresh or part is not None):
+        raise typer.BadParameter("it opens with its variables and asks for no GPUs: leave --fresh and --slice out")
     until_s = seconds_of(timeout, "--timeout")
     slice_s = None if part is None else seconds_of(part, "--slice")
 
     def asked(service: Client, workload_id: str) -> Workload:
+        if on_cpu:
+            return service.open_on_cpu(workload_id)
         return service.resume(workload_id, from_checkpoint=not fresh, slice_s=slice_s)
 
     def running(seen: Workload) -> bool:
-        return seen.state == "running"
+        return seen.state == "running" and seen.on_cpu == on_cpu
 
     _change(workload, asked, "running", running, state_dir, wait=wait, until_s=until_s, as_json=as_json, begun="")
 

@@ -159,6 +159,9 @@ def protection(workload: Workload, now: float) -> str:
 def what(workload: Workload) -> str:
     """State with what makes it one: ``running, busy``, ``queued, 2nd``, ``ended, failed``."""
     more = ""
+    if workload.on_cpu and workload.state == "running":
+        place = f", queued {ordinal(workload.position)}" if workload.position is not None else ""
+        return f"open on a CPU node{place}"
     if workload.state == "queued" and workload.position is not None:
         more = ordinal(workload.position)
     elif workload.state == "running":

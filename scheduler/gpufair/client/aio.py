@@ -168,6 +168,10 @@ class AsyncClient:
         """See ``calls.resume``."""
         return await self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint, slice_s=slice_s))
 
+    async def open_on_cpu(self, workload_id: str) -> Workload:
+        """Open a parked session on a CPU node, with its variables and free of charge, until it has GPUs again."""
+        return await self.send(calls.act(workload_id, "resume", {"on_cpu": True}))
+
     async def extend(self, workload_id: str, min_runtime_s: float) -> Workload:
         """See ``calls.extend``."""
         return await self.send(calls.extend(workload_id, min_runtime_s))

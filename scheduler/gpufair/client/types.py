@@ -133,6 +133,7 @@ class Workload:
     charged_gpu_s: float = 0.0
     notebook: str = ""  # absolute path
     kernel_name: str = ""
+    on_cpu: bool = False  # it has no GPUs, and is open on a CPU node meanwhile
     progress: ProgressView | None = None
     preflight: PreflightView | None = None
     warnings: tuple[str, ...] = ()  # about the submission; only its answer has them

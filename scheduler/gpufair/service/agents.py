@@ -15,6 +15,7 @@ from gpufair.core.model import HOLDING, Node
 from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import Millis, NodeName, PoolName, WorkloadId
+from gpufair.service import standin
 from gpufair.service.asked import Closed, Step
 from gpufair.service.dispatch import Dispatcher, hosts
 from gpufair.service.problems import BadRequest
@@ -200,7 +201,7 @@ class AgentHub:
         return after, number, wanted
 
     def _repeat(self, turn: Turn, workload: Workload, node: str, runs: bool) -> None:
-        self._dispatcher.due(workload, node, runs)
+        self._dispatcher.due(workload, node, runs, turn.state)
         if runs and node in hosts(workload):
             for pending in turn.detail(workload.id).pending:
                 if pending.incarnation == workload.incarnation:
@@ -235,7 +236,9 @@ class AgentHub:
                 return
             for workload in _held_on(turn.state, node):
                 started = (str(workload.id), workload.incarnation, "start") in channel.once
-                if (workload.id, workload.incarnation) in missing and not started and node in hosts(workload):
+                awaited = standin.waits_for(turn.state, workload.id)
+                gone = (workload.id, workload.incarnation) in missing and not started and not awaited
+                if gone and node in hosts(workload):
                     _log.warning("node %s has lost workload %s", node, workload.id)
                     self._reader.gone(turn, node, workload)
 

@@ -35,6 +35,7 @@ class Detail:
     progress: dict[str, Any] | None = None  # {"step", "fraction"}; not durable
     preflight: dict[str, Any] | None = None  # the last answer of its kernel, with "at_s"; not durable
     unsaved: tuple[tuple[str, str], ...] = ()  # (cell, reason): what the last stay did and no checkpoint holds
+    stand_in: str = ""  # the workload that last ran its kernel on a CPU node; see ``standin``
     pending: tuple[Pending, ...] = ()
     checkpoints: tuple[dict[str, Any], ...] = ()  # as in the API, oldest first
 

@@ -10,6 +10,7 @@ from gpufair.core.model import Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
+from gpufair.service import standin
 from gpufair.service.channels import Channel
 from gpufair.service.rendezvous import rendezvous
 from gpufair.service.secrets import Secrets
@@ -49,23 +50,26 @@ class Dispatcher:
     def perform(self, action: act.Action, state: State) -> None:
         """Tell the agents what one decision asks of them."""
         workload = state.workload(action.workload)
+        if (session := standin.followers(action, state)) is not None:
+            self.start(session, session.incarnation, state)
         if workload.held is None:
             return
         match action:
             case act.Start():
-                self.start(workload, action.held.incarnation)
+                self.start(workload, action.held.incarnation, state)
             case act.BeginCheckpoint():
-                args = {"deadline_s": action.deadline / 1000, "text": notice(action)}
+                text = standin.MOVING if standin.session_of(workload.spec) else notice(action)
+                args = {"deadline_s": action.deadline / 1000, "text": text}
                 self.tell(workload, "preempt", action.incarnation, args)
             case act.Stop():
                 self.tell(workload, "stop", action.incarnation)
             case _:
                 pass  # Reserve, Unreserve, Requeue, Park and End change nothing on a node
 
-    def due(self, workload: Workload, node: str, runs: bool) -> None:
+    def due(self, workload: Workload, node: str, runs: bool, state: State) -> None:
         """Repeat to the agent of ``node`` what is still due of a workload that holds GPUs there."""
         if workload.phase in (Phase.STARTING, Phase.RESTORING) and not runs:
-            self.start(workload, workload.incarnation, only=node)
+            self.start(workload, workload.incarnation, state, only=node)
         elif workload.phase is Phase.CHECKPOINTING and runs:
             deadline = workload.deadline or workload.submitted_at
             args = {"deadline_s": deadline / 1000, "text": workload.reason}
@@ -73,15 +77,17 @@ class Dispatcher:
         elif workload.phase is Phase.STOPPING and runs:
             self.channel(node).send("stop", workload.id, workload.incarnation)
 
-    def start(self, workload: Workload, incarnation: int, only: str | None = None) -> None:
-        """Send ``start`` to each host of the workload (or to one of them)."""
+    def start(self, workload: Workload, incarnation: int, state: State, only: str | None = None) -> None:
+        """Send ``start`` to each host of the workload (or to one of them); not before its stand-in has ended."""
         held = workload.held
-        if held is None:
+        if held is None or standin.waits_for(state, workload.id):
             return
+        session = standin.session_of(workload.spec)
+        owner = workload if session is None else state.workload(session)
         places = hosts(workload)
         for rank, lease in enumerate(held.leases):
             if lease.node in places and only in (None, lease.node):
-                args = self._start_args(workload, rank, len(places), lease.gpus)
+                args = self._start_args(workload, owner, rank, len(places), lease.gpus)
                 self.channel(lease.node).send("start", workload.id, incarnation, to_json(args))
 
     def tell(self, workload: Workload, kind: str, incarnation: int, args: dict[str, Any] | None = None) -> None:
@@ -97,8 +103,9 @@ class Dispatcher:
         """Where its recorded outputs are."""
         return self._state_dir / "records" / workload
 
-    def _start_args(self, workload: Workload, rank: int, nodes: int, gpus: int) -> StartArgs:
-        spec = workload.spec
+    def _start_args(self, workload: Workload, owner: Workload, rank: int, nodes: int, gpus: int) -> StartArgs:
+        """``owner``: whose keys and checkpoints they are; of a stand-in its session."""
+        spec, saved = workload.spec, owner.checkpoint
         launch = dict(spec.launch)
         given = launch.get("env")
         env = (
@@ -112,18 +119,18 @@ class Dispatcher:
             env |= {"GPUFAIR_ALLOCATION": spec.allocation, "GPUFAIR_SUBMITTED_S": f"{workload.submitted_at / 1000:.3f}"}
         launch["env"] = env
         # Which checkpoint the core chose is the one it has, unless its owner asked for a fresh start.
-        restoring = workload.phase is Phase.RESTORING and workload.checkpoint is not None
+        restoring = workload.phase is Phase.RESTORING or owner is not workload
         return StartArgs(
             launch=launch,
             user=spec.user,
             name=spec.name,
             gpus=gpus,
-            kernel_key=self._secrets.kernel_key(workload.id),
+            kernel_key=self._secrets.kernel_key(owner.id),
             checkpoint_key=self._secrets.checkpoint_key(spec.user),
-            checkpoint_dir=str(self.checkpoint_dir(spec.user, workload.id)),
+            checkpoint_dir=str(self.checkpoint_dir(spec.user, owner.id)),
             record_dir=str(self.record_dir(workload.id)),
-            next_sequence=workload.checkpoint.sequence + 1 if workload.checkpoint else 1,
-            restore=workload.checkpoint.id if restoring and workload.checkpoint else None,
+            next_sequence=saved.sequence + 1 if saved else 1,
+            restore=saved.id if restoring and saved else None,
             autosave_share=self._autosave_share if spec.resumable else 0.0,
         )
 

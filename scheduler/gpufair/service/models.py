@@ -93,6 +93,7 @@ class Resume(Strict):
 
     from_checkpoint: bool = True
     slice_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
+    on_cpu: bool = False  # not queued: opened on a CPU node, until it has GPUs again
 
 
 class Extension(Strict):

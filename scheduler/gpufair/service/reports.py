@@ -16,6 +16,7 @@ from gpufair.core.errors import GpufairError, UnknownWorkload
 from gpufair.core.model import HOLDING, CheckpointRef, Outcome, Phase, Utilization
 from gpufair.core.record import Workload
 from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, WorkloadId
+from gpufair.service import standin
 from gpufair.service.details import KEPT_CHECKPOINTS, checkpoint_dict
 from gpufair.service.dispatch import Dispatcher, hosts
 from gpufair.service.turn import Turn
@@ -113,6 +114,11 @@ class ReportReader:
             raise WireError("serving: connection has to be an object")
         places = hosts(workload)
         first = workload.phase in (Phase.STARTING, Phase.RESTORING)
+        session = self._session(turn, workload)
+        if session is not workload and (first or generation != detail.generation):
+            # Of session and stand-in, whoever compares generations must take this kernel for a new one of the session.
+            known = turn.detail(session.id)
+            turn.set_detail(session.id, replace(known, generation=known.generation + 1))
         if node == places[0]:
             restored = first and workload.phase is Phase.RESTORING
             turn.set_detail(
@@ -176,9 +182,14 @@ class ReportReader:
         if workload.checkpoint is not None and checkpoint.sequence <= workload.checkpoint.sequence:
             return
         turn.handle(ev.CheckpointDone(turn.now, turn.cause(), workload.id, workload.incarnation, checkpoint))
-        detail = turn.detail(workload.id)
+        session = self._session(turn, workload)
+        if session is not workload:
+            turn.handle(ev.CheckpointDone(turn.now, turn.cause(), session.id, session.incarnation, checkpoint))
+        detail = turn.detail(session.id)
         kept = (*detail.checkpoints, checkpoint_dict(checkpoint))[-KEPT_CHECKPOINTS:]
-        turn.set_detail(workload.id, replace(detail, checkpoints=kept, restore_offered=False, progress=None))
+        turn.set_detail(session.id, replace(detail, checkpoints=kept))
+        detail = turn.detail(workload.id)
+        turn.set_detail(workload.id, replace(detail, restore_offered=False, progress=None))
 
     def _checkpoint_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         reason = _reason(report)
@@ -204,7 +215,8 @@ class ReportReader:
     def _released(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         # The user hears of it with the next start, together with what the restore could not bring back.
         if unsaved := _pairs(report, "unsaved"):
-            turn.set_detail(workload.id, replace(turn.detail(workload.id), unsaved=unsaved))
+            session = self._session(turn, workload)
+            turn.set_detail(session.id, replace(turn.detail(session.id), unsaved=unsaved))
         self._part_gone(turn, node, workload, "released", {"busy": report.body.get("busy") is True})
 
     def _exited(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
@@ -212,6 +224,12 @@ class ReportReader:
         if outcome not in (Outcome.COMPLETED, Outcome.FAILED):
             raise WireError("exited: outcome has to be 'completed' or 'failed'")
         self._part_gone(turn, node, workload, "exited", {"outcome": outcome, "reason": _reason(report)})
+
+    @staticmethod
+    def _session(turn: Turn, workload: Workload) -> Workload:
+        """Whose state this workload works on: of a stand-in its session's, else its own."""
+        session = standin.session_of(workload.spec)
+        return workload if session is None else turn.state.workload(session)
 
     # -- gangs ----------------------------------------------------------------------------------------------------
 

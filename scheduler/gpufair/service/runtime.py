@@ -20,6 +20,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.events import TimePassed
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
+from gpufair.service import standin
 from gpufair.service.asked import MAX_WAITING, Asked, Closed, InternalError, Overloaded, Step
 from gpufair.service.backends.base import Backend
 from gpufair.service.broadcast import Broadcast
@@ -191,7 +192,7 @@ class Runtime:
 
         def look(state: State) -> list[dict[str, Any]]:
             places = _places(state)
-            chosen = [record for record in state.facts.records.values() if only(record)]
+            chosen = [one for one in state.facts.records.values() if not standin.session_of(one.spec) and only(one)]
             chosen.sort(key=lambda record: (record.submitted_at, record.id))
             return [self._view(record.id, places) for record in chosen]
 
@@ -339,11 +340,15 @@ class Runtime:
 
     def _view(self, workload: WorkloadId, places: dict[WorkloadId, int] | None = None) -> dict[str, Any]:
         places = _places(self._state) if places is None else places
-        return workload_view(self._state, workload, self.detail(workload), places.get(workload), self.now())
+        detail = self.detail(workload)
+        view = workload_view(self._state, workload, detail, places.get(workload), self.now())
+        return standin.shown(view, self._state, detail, self._details)
 
     def _publish(self, workloads: set[WorkloadId]) -> None:
         """Tell subscribers about these workloads, as far as something changed for them."""
         known = self._state.facts.records
+        # Nobody hears of a stand-in: what is new about it is told of its session.
+        workloads = {standin.session_of(known[one].spec) or one for one in workloads & known.keys()}
         places = _places(self._state) if workloads else {}
         changed: list[dict[str, Any]] = []
         for workload in sorted(workloads & known.keys()):

@@ -91,7 +91,7 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
         resumable=True if wanted.resumable is None else wanted.resumable,
         movable=profile.movable if wanted.movable is None else wanted.movable,
         priority=usual_priority(config.policy, shape, min_runtime) if priority is None else priority,
-        pools=tuple(PoolName(pool) for pool in wanted.pools) if wanted.pools else _pools(config, gpus),
+        pools=tuple(PoolName(pool) for pool in wanted.pools) if wanted.pools else pools_for(config, gpus),
         name=wanted.name or "",
         grace=profile.grace,
         expected=profile.expected if wanted.expected_s is None else span_of(wanted.expected_s, "expected_s"),
@@ -156,7 +156,7 @@ def _nodes(names: Iterable[str]) -> tuple[NodeName, ...]:
     return tuple(NodeName(name) for name in sorted(set(names)))
 
 
-def _pools(config: Config, gpus: int) -> tuple[PoolName, ...]:
+def pools_for(config: Config, gpus: int) -> tuple[PoolName, ...]:
     """All configured pools that could take it, the default one first."""
     names = sorted({node.pool for node in config.nodes if gpus == 0 or node.gpus != 0})
     names.sort(key=lambda name: name != DEFAULT_POOL)

@@ -10,7 +10,7 @@ from gpufair.core import actions as act
 from gpufair.core.events import Event
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, WorkloadId
-from gpufair.service import codec
+from gpufair.service import codec, standin
 from gpufair.service.details import Detail
 from gpufair.service.store import NewEntry
 
@@ -59,6 +59,7 @@ class Turn:
         for action in actions:
             self.touched.add(action.workload)
             self._follow(action)
+        standin.settle(self, [action.workload for action in actions])
         return actions
 
     def detail(self, workload: WorkloadId) -> Detail:
@@ -84,12 +85,16 @@ class Turn:
             case act.Start():
                 # Kernels are counted anew in each incarnation. Whoever compares (incarnation, generation) must not meet
                 # the new incarnation with the last one's count: its first kernel would look like one of the past.
-                self.set_detail(action.workload, Detail(checkpoints=detail.checkpoints, unsaved=detail.unsaved))
+                self.set_detail(action.workload, self._kept(detail, 0))
             case act.Stop() | act.Requeue() | act.Park() | act.End():
-                fresh = Detail(detail.generation, checkpoints=detail.checkpoints, unsaved=detail.unsaved)
-                self.set_detail(action.workload, fresh)
+                self.set_detail(action.workload, self._kept(detail, detail.generation))
             case _:
                 pass
+
+    @staticmethod
+    def _kept(detail: Detail, generation: int) -> Detail:
+        """What is left of a detail when its kernel has gone."""
+        return Detail(generation, checkpoints=detail.checkpoints, unsaved=detail.unsaved, stand_in=detail.stand_in)
 
     def durable_details(self) -> dict[str, dict[str, Any] | None]:
         """What to commit beside the entries."""

@@ -12,9 +12,10 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 
 from gpufair.core import events as ev
 from gpufair.core.errors import UnknownWorkload, WrongPhase
-from gpufair.core.model import Phase, PreemptReason
+from gpufair.core.model import HOLDING, Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
+from gpufair.service import standin
 from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
@@ -22,7 +23,7 @@ from gpufair.service.explained import explanation_view
 from gpufair.service.models import ID_PATTERN, Extension, Nothing, PlainName, Resume, Submission
 from gpufair.service.outputs import MAX_PAGE_BYTES, log_of, present
 from gpufair.service.problems import BadRequest, Forbidden
-from gpufair.service.submission import span_of, spec_of
+from gpufair.service.submission import pools_for, span_of, spec_of
 from gpufair.service.turn import Turn
 from gpufair.service.views import masked
 
@@ -102,6 +103,10 @@ async def park(request: Request, workload: Id, body: Annotated[Nothing | None, B
     """Checkpoint a session and give its GPUs back."""
 
     def step(turn: Turn, known: Workload) -> None:
+        if (there := standin.of(turn.state, turn.detail(known.id))) is not None:
+            turn.handle(ev.ParkRequested(turn.now, turn.cause(), there.id, PreemptReason.PARK))
+            if known.phase is Phase.PARKED:
+                return
         turn.handle(ev.ParkRequested(turn.now, turn.cause(), known.id, PreemptReason.PARK))
 
     return await act(request, workload, step)
@@ -109,11 +114,16 @@ async def park(request: Request, workload: Id, body: Annotated[Nothing | None, B
 
 @router.post("/{workload}/resume", status_code=202)
 async def resume(request: Request, workload: Id, body: Annotated[Resume | None, Body()] = None) -> Answer:
-    """Queue a parked session again, or let a queued one ask for less protection at its next start."""
+    """Queue a parked session again, or let a queued one ask for less protection at its next start; or open it on a CPU."""
     wanted = body or Resume()
     part = None if wanted.slice_s is None else span_of(wanted.slice_s, "slice_s")
+    pools = pools_for(context(request).config, 0)
 
     def step(turn: Turn, known: Workload) -> None:
+        if wanted.on_cpu:
+            require_kernel(known, "be opened on a CPU node")
+            standin.open_on_cpu(turn, known, pools)
+            return
         turn.handle(ev.ResumeRequested(turn.now, turn.cause(), known.id, wanted.from_checkpoint, part))
 
     return await act(request, workload, step)
@@ -143,7 +153,7 @@ async def restart(request: Request, workload: Id, body: Annotated[Nothing | None
         elif known.phase is not Phase.STARTING:  # that one is new anyway
             turn.handle(ev.ResumeRequested(turn.now, turn.cause(), known.id, from_checkpoint=False))
 
-    return await act(request, workload, step)
+    return await act(request, workload, step, kernel=True)
 
 
 @router.post("/{workload}/checkpoint", status_code=202)
@@ -155,7 +165,7 @@ async def checkpoint(request: Request, workload: Id, body: Annotated[Nothing | N
         require_running(known, "checkpoint", "only a running one has something new to save")
         command(it, turn, known, "save", {})
 
-    return await act(request, workload, step)
+    return await act(request, workload, step, kernel=True)
 
 
 @router.post("/{workload}/preflight", status_code=202)
@@ -167,7 +177,7 @@ async def ask_preflight(request: Request, workload: Id, body: Annotated[Nothing 
         require_running(known, "preflight", "what it has was saved as far as that is possible")
         turn.after(lambda: it.hub.send(known, "preflight"))
 
-    return await act(request, workload, step)
+    return await act(request, workload, step, kernel=True)
 
 
 @router.post("/{workload}/restore", status_code=202)
@@ -177,13 +187,14 @@ async def restore(request: Request, workload: Id, body: Annotated[Nothing | None
 
     def step(turn: Turn, known: Workload) -> None:
         require_running(known, "restore", "resume it; it is then restored as it starts")
-        last = known.checkpoint
+        session = standin.session_of(known.spec) or known.id
+        last = turn.state.workload(session).checkpoint
         if last is None:
             raise WrongPhase(known.id, known.phase, "restore", "and it has no checkpoint yet")
-        path = it.dispatcher.checkpoint_dir(known.spec.user, known.id) / last.id
+        path = it.dispatcher.checkpoint_dir(known.spec.user, session) / last.id
         command(it, turn, known, "restore", {"id": last.id, "path": str(path)})
 
-    return await act(request, workload, step)
+    return await act(request, workload, step, kernel=True)
 
 
 @router.post("/{workload}/interrupt", status_code=202)
@@ -195,7 +206,7 @@ async def interrupt(request: Request, workload: Id, body: Annotated[Nothing | No
         if known.phase in (Phase.RUNNING, Phase.CHECKPOINTING):
             turn.after(lambda: it.hub.send(known, "interrupt"))
 
-    return await act(request, workload, step)
+    return await act(request, workload, step, kernel=True)
 
 
 @router.get("/{workload}/why")
@@ -214,12 +225,14 @@ async def connection(request: Request, workload: Id) -> Answer:
     it = context(request)
     known = await owned(request, workload)
     detail = it.runtime.detail(known.id)
+    there = await it.runtime.read(lambda state: standin.of(state, detail))
+    kernel = detail if there is None or there.phase not in HOLDING else it.runtime.detail(there.id)
     return {
         "key": it.secrets.kernel_key(known.id),
         "incarnation": known.incarnation,
         "generation": detail.generation,
-        "serving": detail.serving,
-        "connection": detail.connection or {},
+        "serving": kernel.serving,
+        "connection": kernel.connection or {},
     }
 
 
@@ -228,7 +241,14 @@ async def outputs(request: Request, workload: Id) -> Answer:
     """Its recorded executions with their outputs, oldest first; only for its owner."""
     it = context(request)
     known = await owned(request, workload)
-    return {"executions": await asyncio.to_thread(it.outputs.of, it.dispatcher.record_dir(known.id))}
+    folder = it.dispatcher.record_dir(known.id)
+
+    def recorded() -> list[Answer]:
+        folders = [folder, *standin.records(folder)]
+        found = [execution for one in folders for execution in it.outputs.of(one)]
+        return found if len(folders) == 1 else sorted(found, key=lambda execution: float(execution["started_s"]))
+
+    return {"executions": await asyncio.to_thread(recorded)}
 
 
 @router.get("/{workload}/preflight")
@@ -288,14 +308,21 @@ async def owned(request: Request, workload: str) -> Workload:
     return known
 
 
-async def act(request: Request, workload: str, step: Callable[[Turn, Workload], None]) -> Answer:
-    """Run ``step`` on a workload of the caller's; answer with what became of it."""
+async def act(
+    request: Request, workload: str, step: Callable[[Turn, Workload], None], *, kernel: bool = False
+) -> Answer:
+    """Run ``step`` on a workload of the caller's; answer with what became of it.
+
+    Args:
+        kernel: It is about the kernel: on the stand-in where that runs it.
+    """
     it, who = context(request), principal(request)
 
     def checked(turn: Turn) -> None:
         known = turn.state.workload(WorkloadId(workload))
         who.require_owner(known.spec.user, f"workload {workload!r}")
-        step(turn, known)
+        there = standin.of(turn.state, turn.detail(known.id)) if kernel else None
+        step(turn, known if there is None or there.phase not in HOLDING else there)
 
     await it.runtime.do(checked)
     return await it.runtime.view(WorkloadId(workload))
@@ -308,10 +335,15 @@ def require_running(known: Workload, asked: str, instead: str) -> None:
         WrongPhase: It doesn't run.
         Forbidden: It is no kernel.
     """
-    if known.spec.launch.get("type") != "kernel":
-        raise Forbidden(f"workload {known.id!r} is a command: only kernels can be asked to {asked}")
+    require_kernel(known, asked)
     if known.phase is not Phase.RUNNING:
         raise WrongPhase(known.id, known.phase, asked, instead)
+
+
+def require_kernel(known: Workload, asked: str) -> None:
+    """Refuse what only kernels can do. Raises ``Forbidden``."""
+    if known.spec.launch.get("type") != "kernel":
+        raise Forbidden(f"workload {known.id!r} is a command: only kernels can be asked to {asked}")
 
 
 def command(it: Context, turn: Turn, known: Workload, kind: str, args: Answer) -> None:
