@@ -27,6 +27,7 @@ ACTIONS: dict[str, Ask] = {
     "checkpoint": lambda session: session.ask(AsyncClient.checkpoint),
     "park": lambda session: session.ask(AsyncClient.park),
     "resume": lambda session: session.resume(),
+    "open": lambda session: session.ask(AsyncClient.open_on_cpu),
     "restore": lambda session: session.ask(AsyncClient.restore),
 }
 

@@ -16,6 +16,7 @@ const LABELS: Record<Action, string> = {
   checkpoint: 'Save Session Now',
   park: 'Park Session',
   resume: 'Resume Session',
+  open: 'Open on a CPU Node',
   restore: 'Restore Last Checkpoint'
 };
 
@@ -23,6 +24,7 @@ const CAPTIONS: Record<Action, string> = {
   checkpoint: 'Save the variables of this notebook, and go on',
   park: 'Save the variables, give the GPUs back, and wait until resumed',
   resume: 'Ask for the GPUs again and bring the variables back',
+  open: 'Work on without GPUs, free of charge, until the session has GPUs again',
   restore: 'Bring back the variables of the last checkpoint'
 };
 

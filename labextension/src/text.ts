@@ -144,6 +144,8 @@ export function allows(session: ISession, action: Action): boolean {
       return session.state === 'running';
     case 'resume':
       return session.state === 'parked' || (session.on_cpu && session.position === null);
+    case 'open':
+      return session.gpus > 0 && session.checkpoint !== null && ['parked', 'queued'].includes(session.state);
     case 'restore':
       return session.checkpoint !== null && (session.restore_offered || session.state === 'running');
   }

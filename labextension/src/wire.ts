@@ -9,7 +9,7 @@ export const SESSION_EVENT = 'https://jupyter-gpufair.org/events/session/v1';
 export type State =
   'queued' | 'starting' | 'restoring' | 'running' | 'checkpointing' | 'stopping' | 'parked' | 'ended';
 
-export type Action = 'checkpoint' | 'park' | 'resume' | 'restore';
+export type Action = 'checkpoint' | 'park' | 'resume' | 'open' | 'restore';
 
 export interface ICheckpoint {
   id: string;

@@ -79,11 +79,11 @@ test('sizes have three figures and a decimal unit', () => {
 
 test('only actions that make sense are offered', () => {
   const offered = changes =>
-    ['checkpoint', 'park', 'resume', 'restore'].filter(action => allows(session(changes), action));
+    ['checkpoint', 'park', 'resume', 'open', 'restore'].filter(action => allows(session(changes), action));
   const checkpoint = { id: 'c', at_s: NOW, size_bytes: 1, duration_s: 1 };
   assert.deepEqual(offered({}), ['checkpoint', 'park']);
   assert.deepEqual(offered({ checkpoint }), ['checkpoint', 'park', 'restore']);
-  assert.deepEqual(offered({ state: 'parked', checkpoint }), ['resume']);
+  assert.deepEqual(offered({ state: 'parked', checkpoint }), ['resume', 'open']);
   assert.deepEqual(offered({ state: 'queued' }), []);
 });
 

@@ -46,6 +46,13 @@ display_name = "Digits"
 gpus = 1
 allocation = "language/digits"
 min_runtime = "10m"
+
+[[profile]]
+name = "brief"
+gpus = 1
+allocation = "language/digits"
+min_runtime = "10m"
+idle_release = "2s"
 """
 BUDGETS = """\
 [[allocation]]

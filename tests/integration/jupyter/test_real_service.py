@@ -58,6 +58,62 @@ def test_parked_touched_and_back_elsewhere(pair: Pair) -> None:
     wait_until(lambda: client.workload(kernel).state == "ended")
 
 
+def test_an_idle_session_gives_its_gpu_back_and_the_next_cell_brings_it_back(pair: Pair) -> None:
+    """Though it is protected: charging stops, somebody else can have the GPU, and its owner hardly notices."""
+    server, client = pair
+    kernel = server.new("idle.ipynb", "gpufair-brief")
+    with Tab(server, kernel) as tab:
+        assert tab.reply(tab.run("x = [1]\nf = lambda: x"))["status"] == "ok"
+        parked = server.wait_for(kernel, "parked")
+        assert parked["checkpoint"] is not None
+        assert [node.free_gpus for node in client.nodes() if node.gpus] == [1, 1]
+        charged = client.workload(kernel).charged_gpu_s
+        later = tab.run("x.append(2); print(f())")
+        assert (tab.reply(later)["status"], tab.text(later)) == ("ok", "[1, 2]\n")
+        assert client.workload(kernel).charged_gpu_s >= charged
+        assert client.workload(kernel).starts == 2
+    server.call("DELETE", f"/api/kernels/{kernel}")
+
+
+def test_a_parked_session_opens_on_a_cpu_and_goes_on_from_there_on_a_gpu(pair: Pair) -> None:
+    """One kernel id and one websocket: on a GPU, on a CPU node while others have the GPUs, and on a GPU again."""
+    server, client = pair
+    kernel = server.new("open.ipynb")
+    before = connection_file(server, kernel)
+    look = "import os\nprint(x, repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    with Tab(server, kernel) as tab:
+        assert tab.reply(tab.run("x = [1]"))["status"] == "ok"
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/park")[0] == 202
+        server.wait_for(kernel, "parked")
+        others = [server.new(f"other-{number}.ipynb") for number in range(2)]
+        for other in others:
+            server.wait_for(other, "running")
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/open")[0] == 202
+        cell = tab.run(f"x.append(2)\n{look}")
+        assert (tab.reply(cell)["status"], tab.text(cell)) == ("ok", "[1, 2] ''\n")
+        seen = server.session(kernel)
+        assert (seen["state"], seen["on_cpu"], seen["position"]) == ("running", True, None)
+        charged = client.workload(kernel).charged_gpu_s
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/resume")[0] == 202
+        wait_until(lambda: server.session(kernel)["position"] == 1)
+        cell = tab.run(f"x.append(3)\n{look}")
+        assert (tab.reply(cell)["status"], tab.text(cell)) == ("ok", "[1, 2, 3] ''\n")
+        assert client.workload(kernel).charged_gpu_s == charged
+        assert server.call("DELETE", f"/api/kernels/{others[0]}", timeout_s=10)[0] == 204
+        wait_until(lambda: not server.session(kernel)["on_cpu"])
+        cell = tab.run(f"x.append(4)\n{look}")
+        reply = tab.reply(cell)
+        assert reply["status"] == "ok", reply
+        assert tab.text(cell) == "[1, 2, 3, 4] '0'\n"
+        assert reply["execution_count"] == 4
+    assert connection_file(server, kernel) == before
+    runs = server.get(f"/gpufair/sessions/{kernel}/outputs")["executions"]
+    assert [run["execution_count"] for run in runs] == [1, 2, 3, 4]
+    for each in (kernel, others[1]):
+        assert server.call("DELETE", f"/api/kernels/{each}", timeout_s=10)[0] == 204
+    wait_until(lambda: client.workload(kernel).state == "ended")
+
+
 def test_kill_9_restart_and_restore(pair: Pair) -> None:
     """The kernel is killed: autorestart in place, the last checkpoint is offered, and restores."""
     server, client = pair

@@ -52,6 +52,17 @@ def test_resume_fresh(gpufair: Gpufair, fake: FakeService) -> None:
     assert fake.calls(f"POST {ONE}/resume")[1].json == {"from_checkpoint": True}
 
 
+def test_a_session_is_opened_on_a_cpu(gpufair: Gpufair, fake: FakeService) -> None:
+    """It says where it is, and what it waits for; nothing that belongs to GPUs can be asked for with it."""
+    fake.routes[f"POST {ONE}/resume"] = Reply(202, workload(TRAIN, state="running", on_cpu=True, position=None))
+    told = gpufair("sessions", "resume", "train", "--on-cpu", "--wait")
+    assert told.out == "train (3f2a81c0) is open on a CPU node\n"
+    assert fake.calls(f"POST {ONE}/resume")[0].json == {"on_cpu": True}
+    fake.routes[f"POST {ONE}/resume"] = Reply(202, workload(TRAIN, state="running", on_cpu=True, position=2))
+    assert gpufair("sessions", "resume", "train").out == "train (3f2a81c0) is open on a CPU node, queued 2nd\n"
+    assert gpufair("sessions", "resume", "train", "--on-cpu", "--fresh").code == 2
+
+
 def test_resume_with_a_slice(gpufair: Gpufair, fake: FakeService) -> None:
     """Less protection than the session asked for is had sooner."""
     fake.routes[f"POST {ONE}/resume"] = Reply(202, workload(TRAIN))

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 
 from gpufair.core.units import SECOND, Millis, WorkloadId
-from gpufair.service.context import Context
 from gpufair.wire import StartArgs, from_json
 from tests.unit.service.rig import service_at
 from tests.unit.service.test_agents import API, PORTS, FakeAgent, session, view
@@ -35,7 +34,7 @@ async def _serving(agent: FakeAgent, workload: str, incarnation: int = 1, port: 
 
 
 async def _post(client: httpx.AsyncClient, verb: str, name: str = "w", **body: Any) -> httpx.Response:
-    return await client.post(f"{API}/workloads/{name}/{verb}", **({"json": body} if body else {}))
+    return await client.post(f"{API}/workloads/{name}/{verb}", json=body or None)
 
 
 def _generation(seen: dict[str, Any]) -> tuple[int, int]:
