@@ -36,6 +36,7 @@ SESSION_SCHEMA: dict[str, Any] = {
         "start_by_s": _NUMBER_OR_NULL,
         "reason": _TEXT,
         "held_cells": {"type": "integer"},
+        "progress": _NUMBER_OR_NULL,
         "checkpoint": {
             "type": ["object", "null"],
             "properties": {
@@ -73,6 +74,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "start_by_s": None,
         "reason": "",
         "held_cells": held_cells,
+        "progress": None,
         "checkpoint": None,
         "restore_offered": False,
         "resumable": True,
@@ -95,6 +97,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "estimate_s": workload.estimate_s,
         "start_by_s": workload.start_by_s,
         "reason": workload.waits_for or workload.reason,
+        "progress": workload.progress.fraction if workload.progress is not None else None,
         "checkpoint": saved
         and {"id": saved.id, "at_s": saved.at_s, "size_bytes": saved.size_bytes, "duration_s": saved.duration_s},
         "restore_offered": workload.restore_offered,

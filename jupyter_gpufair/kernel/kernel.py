@@ -11,6 +11,7 @@ gpufair_restore_request     {directory, id, key_file, wait_s = 0} ->
                             {status: "ok", restored, lost: [[name, reason]], warnings: [text]}
 gpufair_preflight_request   {within_s = 2, wait_s = 0} -> {status: "ok", parkable, size_bytes, seconds, bytes_per_s,
                             measured, taken_s, left_out, variables: [{name, kind, state, size_bytes, seconds, reason}]}
+gpufair_progress_request    {} -> {status: "ok", fraction} of the restore that is under way
 gpufair_notice_request      {text, deadline_s} -> {status: "ok"}
 ========================== ==============================================================================
 
@@ -59,6 +60,7 @@ class GpufairKernel(IPythonKernel):
         "gpufair_restore_request",
         "gpufair_notice_request",
         "gpufair_preflight_request",
+        "gpufair_progress_request",
     ]
 
     def __init__(self, **kwargs: Any) -> None:
@@ -208,6 +210,11 @@ class GpufairKernel(IPythonKernel):
             return asked.wait_s, lambda: {"status": "ok", **look(asked.within_s).as_dict(requests.MAX_VERDICTS)}
 
         self._at_boundary("gpufair_preflight_reply", stream, ident, parent, prepared)
+
+    async def gpufair_progress_request(self, stream: Any, ident: Any, parent: Content) -> None:
+        """Say how far a restore has come; answered at once."""
+        reply: Content = {"status": "ok", "fraction": self._work.progress}
+        self._answer("gpufair_progress_reply", stream, ident, parent, reply)
 
     async def gpufair_notice_request(self, stream: Any, ident: Any, parent: Content) -> None:
         """Remember, or forget, that the session is about to be preempted."""

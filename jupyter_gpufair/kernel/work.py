@@ -33,6 +33,7 @@ class Work:
         self._moved: Any = None  # what was moved off the GPUs for a checkpoint
         self.taken = 0  # checkpoints so far
         self.dirty = False  # a cell has run since the last one
+        self.progress = 0.0  # of the restore that is under way; any thread may look
 
     def announce(self, notice: Notice | None) -> None:
         """A preemption is coming, or (None) isn't any more. Any thread may call."""
@@ -95,6 +96,7 @@ class Work:
             id=asked.id,
             key=requests.read_key(asked.key_file),
             tracker=self._tracker,
+            progress=self._come,
         )
         _set_protocol_state(result.extras)
         count = result.meta.get("execution_count")
@@ -109,6 +111,9 @@ class Work:
             "lost": [list(item) for item in list(lost.items())[:MAX_LOST]],
             "warnings": warnings,
         }
+
+    def _come(self, fraction: float) -> None:
+        self.progress = fraction
 
     def _changes(self, within_s: float) -> Any:
         from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel

@@ -77,6 +77,8 @@ export function stateText(session: ISession, nowS: number): string {
       return running(session, nowS);
     case 'checkpointing':
       return 'saving';
+    case 'restoring':
+      return session.progress ? `restoring ${Math.floor(session.progress * 100)} %` : 'restoring';
     default:
       return session.state;
   }

@@ -46,6 +46,8 @@ export interface ISession {
   reason: string;
   /** Cells that were sent while no kernel ran, and will run when one does. */
   held_cells: number;
+  /** From 0 to 1, how far it has come with what it is doing (restoring). */
+  progress: number | null;
   checkpoint: ICheckpoint | null;
   restore_offered: boolean;
   /** Whether its variables can be saved when it has to make room. */

@@ -20,6 +20,7 @@ const session = (changes = {}) => ({
   start_by_s: null,
   reason: '',
   held_cells: 0,
+  progress: null,
   checkpoint: null,
   restore_offered: false,
   resumable: true,
@@ -56,6 +57,12 @@ test('each state has its words', () => {
   for (const state of ['starting', 'restoring', 'stopping', 'ended']) {
     assert.equal(at({ state, gpus: 4 }), `4 GPUs · ${state}`);
   }
+});
+
+test('a restore says how far it has come', () => {
+  const at = changes => statusText(session({ state: 'restoring', ...changes }), NOW);
+  assert.equal(at({ progress: 0 }), '1 GPU · restoring');
+  assert.equal(at({ progress: 0.426 }), '1 GPU · restoring 42 %');
 });
 
 test('only a protected running session ticks', () => {

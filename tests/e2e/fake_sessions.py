@@ -31,6 +31,7 @@ SESSION: dict[str, Any] = {
     "start_by_s": None,
     "reason": "",
     "held_cells": 0,
+    "progress": None,
     "checkpoint": None,
     "restore_offered": False,
     "resumable": True,

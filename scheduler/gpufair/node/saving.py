@@ -15,6 +15,7 @@ from gpufair.node import process_image
 from gpufair.node.control import KernelGone
 from gpufair.node.files import write_private
 from gpufair.node.live_kernel import LiveKernel
+from gpufair.node.progress import reported
 from gpufair.node.reports import ReportLog
 from gpufair.node.unhooked import Unhooked
 
@@ -351,18 +352,10 @@ class Saver:
             await kernel.answer(kernel.control.ask("kernel_info_request", {}), ready_s)
             if not await self.probe(kernel):
                 raise CheckpointFailed("this kernel cannot load checkpoints", final=True)
-            content = await kernel.answer(
-                kernel.control.ask(
-                    "gpufair_restore_request",
-                    {
-                        "directory": str(self._folder),
-                        "id": checkpoint,
-                        "key_file": str(self._key_file),
-                        "wait_s": wait_s,
-                    },
-                ),
-                LIMIT_S,
-            )
+            where = {"directory": str(self._folder), "id": checkpoint, "key_file": str(self._key_file)}
+            asked = kernel.control.ask("gpufair_restore_request", {**where, "wait_s": wait_s})
+            async with reported(kernel, self._reports):
+                content = await kernel.answer(asked, LIMIT_S)
         except TimeoutError:
             raise CheckpointFailed("the kernel did not answer in time") from None
         if content.get("status") != "ok":

@@ -140,3 +140,22 @@ def test_a_preemption_during_a_checkpoint_that_nobody_asked_for(rig):
     rig.preempt("w", in_s=20)
     assert "unsaved" not in rig.service.wait("w", "released", timeout_s=15).body
     assert rig.ask(_again(rig, 1000), "globals().get('x', 2)") == "2", "between cells, not inside one"
+
+
+def test_a_restore_says_how_far_it_has_come(rig):
+    rig.start("w")
+    connection = _serving(rig)["connection"]
+    slow = (
+        "import time\nclass Slow:\n    def __getstate__(self): return {'a': 1}\n"
+        "    def __setstate__(self, state): time.sleep(0.5)\na, b, c, d = Slow(), Slow(), Slow(), Slow()"
+    )
+    assert _cell(rig, connection, slow) == "ok"
+    rig.preempt("w", in_s=20)
+    rig.service.wait("w", "released")
+    _again(rig)
+    told = [report.body for report in rig.service.of("w", "progress", 2)]
+    assert {one["step"] for one in told} == {"restoring"}
+    fractions = [one["fraction"] for one in told]
+    assert fractions == sorted(fractions)
+    assert fractions[0] == 0.0
+    assert len({one for one in fractions if 0.7 < one < 1}) >= 2, fractions

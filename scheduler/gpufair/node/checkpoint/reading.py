@@ -32,8 +32,11 @@ class Damaged(Exception):
 class Reading:
     """Reads the pieces of one checkpoint."""
 
-    def __init__(self, store: Store, manifest: Manifest, coder: Coder) -> None:
-        self._store, self._manifest, self._coder = store, manifest, coder
+    def __init__(
+        self, store: Store, manifest: Manifest, coder: Coder, arrived: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """``arrived`` is told how many bytes have come, in the threads that read; it must not fail."""
+        self._store, self._manifest, self._coder, self._arrived = store, manifest, coder, arrived
 
     def fetch(self, digest: str, into: memoryview, *, proven: Callable[[memoryview], str] = digest_of) -> None:
         """Fill ``into`` with a piece.
@@ -57,6 +60,7 @@ class Reading:
             raise Damaged(str(err)) from err
         if proven(into) != digest:
             raise Damaged("it is damaged or was altered (its digest does not fit)")
+        self._arrived(piece.size)
 
     def _read(self, name: str, piece: Piece, into: memoryview) -> None:
         raw = piece.coding == RAW

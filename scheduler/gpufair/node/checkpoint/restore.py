@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
@@ -23,6 +24,7 @@ from gpufair.node.checkpoint.sinks import MemoCounter
 from gpufair.node.checkpoint.storage import Store, open_store
 from gpufair.node.checkpoint.tracker import Tracker
 
+_READ_PART = 0.7  # of the progress, for reading and checking; the rest is for making objects of it
 _DAMAGED = "its data is damaged in the checkpoint"
 
 
@@ -44,6 +46,7 @@ def load(
     id: str,  # noqa: A002 - the word of the wire
     key: bytes,
     tracker: Tracker | None = None,
+    progress: Callable[[float], None] = lambda _: None,
     store: Store | None = None,
 ) -> RestoreResult:
     """Load checkpoint ``id`` into ``namespace``, which stays the globals of all functions that were defined in it.
@@ -52,6 +55,7 @@ def load(
     states of the random number generators. A damaged file costs the variables that need it, and they are named.
 
     Args:
+        progress: Told how far it has come, from 0 to 1, in whatever thread is at work; it must not fail.
         tracker: The session's own: the next ``save`` with it writes only what has changed since.
 
     Raises:
@@ -66,8 +70,9 @@ def load(
         refusal = refusal or readable({piece.coding for piece in manifest.pieces.values()})
         if refusal is not None:
             raise CheckpointRejected(id, refusal)
-        stream, bad = _checked_stream(Reading(store, manifest, coder), manifest)
-        buffers = _checked_buffers(Reading(store, manifest, coder), manifest, tracker)
+        reading = Reading(store, manifest, coder, _Arrivals(manifest, progress).add)
+        stream, bad = _checked_stream(reading, manifest)
+        buffers = _checked_buffers(reading, manifest, tracker)
     except (OSError, ImportError, MemoryError) as err:
         raise CheckpointRejected(id, f"it could not be read ({getattr(err, 'strerror', None) or err})") from err
     if manifest.torn:
@@ -85,9 +90,13 @@ def load(
     for record, (why, unreadable) in skipped.items():
         reader.skip(record, f"{_DAMAGED}: {why}", unreadable=unreadable)
     extras: dict[str, Any] = {}
-    restored = []
+    restored: list[str] = []
     with process.no_collection(), remarks() as said:
         for record, value in reader:
+            # Neither many small objects nor one large one should look like a standstill.
+            by_size = (record.offset + record.size) / max(len(stream), 1)
+            by_count = (len(restored) + len(extras) + 1) / len(manifest.records)
+            progress(_READ_PART + (1 - _READ_PART) * min((by_size + by_count) / 2, 1.0))
             if record.kind == "variable":
                 namespace[record.name] = value
                 restored.append(record.name)
@@ -102,6 +111,19 @@ def load(
     except (TypeError, ValueError, RuntimeError) as err:
         notes.append(f"the random number generators were not restored ({err})")
     return RestoreResult(tuple(restored), tuple(lost.items()), manifest.meta, tuple(notes), extras)
+
+
+class _Arrivals:
+    """Turns bytes that have come into a fraction."""
+
+    def __init__(self, manifest: Manifest, progress: Callable[[float], None]) -> None:
+        self._size = max(sum(piece.size for piece in manifest.pieces.values()), 1)
+        self._progress, self._come, self._lock = progress, 0, threading.Lock()
+
+    def add(self, size: int) -> None:
+        with self._lock:
+            self._come += size
+            self._progress(_READ_PART * min(self._come / self._size, 1.0))
 
 
 def _unusable(
