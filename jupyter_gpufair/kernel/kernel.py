@@ -74,7 +74,7 @@ class GpufairKernel(IPythonKernel):
         self._work = Work(self.shell)
         self._held_until = 0.0  # monotonic
         self._prompt = self._last_prompt = 0  # number of the last cell, of the main shell's and of all
-        self._magic = Magic(self.shell, self.preflight)
+        self._magic = Magic(self.shell, self.preflight, self._work.recipes)
         runtime.attach(self)
 
     # ------------------------------------------------------------------ cells
@@ -96,6 +96,10 @@ class GpufairKernel(IPythonKernel):
         cut = self._notices.relabel(reply)
         if threading.current_thread() is threading.main_thread():
             positions.cell_ended(cut=cut)
+        if self._work.recipes.on:
+            shell: Any = self.shell
+            source = shell.transform_cell(kwargs["code"] if "code" in kwargs else args[0])
+            self._work.recipes.ran(source, self._prompt, shell.user_ns, ok=reply.get("status") == "ok")
         return reply
 
     # ------------------------------------------------------------------ asked by the user's code
@@ -293,7 +297,7 @@ class GpufairKernel(IPythonKernel):
             expected_s, reason = self._work.expected(asked.within_s, inside=self._boundary.busy)
             if reason:
                 return {"status": "skipped", "reason": reason, "expected_s": expected_s}
-        reply = self._work.checkpoint(asked)
+        reply = self._work.checkpoint(asked, inside=self._boundary.busy)
         reply["inside"] = self._boundary.busy
         reply["prompt"] = self._prompt if reply["inside"] else self._last_prompt + 1
         if asked.hold_s:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpufair.core.errors import GpufairError
+from jupyter_gpufair.kernel.replay import Recipes
 
 ASK = "ask"  # in the metadata of an output: what the supervisor, which hears all outputs, is to do
 
@@ -24,10 +25,11 @@ class UnknownCommand(GpufairError):
 class Magic:
     """``%gpufair WORD …``. ``commands`` is a table of words, for more of them to be added."""
 
-    def __init__(self, shell: Any, preflight: Callable[[float], Any]) -> None:
-        self._shell = shell
+    def __init__(self, shell: Any, preflight: Callable[[float], Any], recipes: Recipes) -> None:
+        self._shell, self._recipes = shell, recipes
         self.commands: dict[str, Callable[[str], Any]] = {
             "checkpoint": self._checkpoint,
+            "replay": self._replay,
             "preflight": lambda line: preflight(float(line)) if line else preflight(2.0),
         }
         shell.register_magic_function(self.run, "line", "gpufair")
@@ -36,6 +38,9 @@ class Magic:
         """%gpufair preflight [SECONDS]: can this session be parked, and what would be lost?
 
         %gpufair checkpoint: save the session as soon as this cell has ended.
+
+        %gpufair replay on|off: after a restore, run again the cells that made what cannot be saved, where that is certain
+        to give the same.
         """
         word, _, rest = line.strip().partition(" ")
         command = self.commands.get(word or "preflight")
@@ -47,6 +52,13 @@ class Magic:
             from IPython.core.error import UsageError  # noqa: PLC0415 - shown without a traceback
 
             raise UsageError(str(err)) from None
+
+    def _replay(self, line: str) -> str:
+        if line not in {"", "on", "off"}:
+            raise UnknownCommand(f"replay {line}", ["replay on", "replay off"])
+        if line:
+            self._recipes.on = line == "on"
+        return f"replay is {'on' if self._recipes.on else 'off'}"
 
     def _checkpoint(self, line: str) -> None:
         text = "The session will be saved when this cell has ended; the status bar tells how that went."

@@ -10,11 +10,13 @@ from gpufair.workload import hooks, preemption
 from gpufair.workload.loops import positions
 from jupyter_gpufair.kernel import requests
 from jupyter_gpufair.kernel.notice import Notice
+from jupyter_gpufair.kernel.replay import Recipes, replay
 
 MAX_LOST = 1_000  # of a reply; the manifest has all
 _HOOKS_LIMIT_S = 10.0  # where no deadline is known
 _LOOK_S, _FIXED_S = 0.5, 0.02  # of a decision; of any checkpoint, for its few fsyncs
 _MEASURABLE_BYTES = 4 << 20
+_REPLAY = "gpufair:replay"
 _LOOPS, _FUNCTION = "gpufair:loops", "gpufair:on_preempt:"
 
 Content = dict[str, Any]
@@ -33,14 +35,15 @@ class Work:
         self._moved: Any = None  # what was moved off the GPUs for a checkpoint
         self.taken = 0  # checkpoints so far
         self.dirty = False  # a cell has run since the last one
+        self.recipes = Recipes()
         self.progress = 0.0  # of the restore that is under way; any thread may look
 
     def announce(self, notice: Notice | None) -> None:
         """A preemption is coming, or (None) isn't any more. Any thread may call."""
         self._notice = notice
 
-    def checkpoint(self, asked: requests.CheckpointRequest) -> Content:
-        """Save the session."""
+    def checkpoint(self, asked: requests.CheckpointRequest, *, inside: bool) -> Content:
+        """Save the session; ``inside`` a cell that has reached a safe point, or between cells."""
         from gpufair.node import checkpoint  # noqa: PLC0415 - not needed at the start of a kernel
         from jupyter_gpufair.kernel import session, shell_state  # noqa: PLC0415
 
@@ -60,7 +63,12 @@ class Work:
                 key=requests.read_key(asked.key_file),
                 meta={"execution_count": shell.execution_count},
                 hidden=session.hidden_names(shell),
-                extras=[*_protocol_state(), *shell_state.extras(shell), *session.extras(shell)],
+                extras=[
+                    *_protocol_state(),
+                    self._replay_state(inside=inside),
+                    *shell_state.extras(shell),
+                    *session.extras(shell),
+                ],
                 unsavable=parked.failed,
                 tracker=self._tracker,
             )
@@ -105,12 +113,20 @@ class Work:
         warnings = [*result.warnings, *shell_state.bring_back(shell, result.extras)]
         failed = hooks.unpark_restored(shell.user_ns, result.restored, self._limit_s())
         lost = {**dict(result.lost), **failed}
+        told = result.extras.pop(_REPLAY, None) or {}
+        self.recipes.on = told.get("on") is True
+        warnings += replay(told.get("recipes") or (), lost, shell.user_ns)
         return {
             "status": "ok",
             "restored": len(result.restored) - len(failed),
             "lost": [list(item) for item in list(lost.items())[:MAX_LOST]],
             "warnings": warnings,
         }
+
+    def _replay_state(self, *, inside: bool) -> tuple[str, object]:
+        # What the running cell has done so far to a generator, say, is not known.
+        recipes = [] if inside else self.recipes.saved(self._shell.user_ns)
+        return _REPLAY, {"on": self.recipes.on, "recipes": recipes}
 
     def _come(self, fraction: float) -> None:
         self.progress = fraction

@@ -205,4 +205,34 @@ def test_preflight_as_api_magic_and_message(kernel: Start, place: Place) -> None
     assert live.ask("gpufair_preflight_request")["measured"] is True
     cell = live.client.execute("%gpufair dance")
     errors = [m["content"] for m in live.outputs(cell) if m["msg_type"] == "stream"]
-    assert "%gpufair knows checkpoint, preflight, not 'dance'" in errors[0]["text"]
+    assert "%gpufair knows checkpoint, preflight, replay, not 'dance'" in errors[0]["text"]
+
+
+def test_a_cell_is_run_again_for_what_it_made_only_where_that_is_certain(kernel: Start, place: Place) -> None:
+    first = kernel()
+    first.run("%gpufair replay on")
+    first.run("import threading\nbase = [1, 2, 3]; ran = []; factor = 2")
+    first.run("numbers = (n * factor for n in base)")  # certain
+    first.run("guard = threading.Lock()")  # certain
+    first.run("used = (n for n in base)")
+    first.run("next(used)")  # a later cell has moved it
+    first.run("stale = (n for n in ran)")
+    first.run("ran.append(1)")  # what it read has changed
+    first.run("mixed = (n for n in base); kept = 5")  # would overwrite what came back
+    first.run("kept += 1")
+    saved = first.ask("gpufair_checkpoint_request", id="c1", sequence=1, **place)
+    assert {name for name, _ in saved["lost"]} == {"numbers", "guard", "used", "stale", "mixed"}
+    first.kill()
+    second, back = _restored(kernel, place)
+    assert {name for name, _ in back["lost"]} == {"used", "stale", "mixed"}
+    assert [text for text in back["warnings"] if "run again" in text] == [
+        "cell [3] was run again, for numbers",
+        "cell [4] was run again, for guard",
+    ]
+    assert _value(second, "[list(numbers), guard.locked(), kept, 'used' in globals()]") == [[2, 4, 6], False, 6, False]
+    off = second.client.execute("%gpufair replay off")
+    assert "replay is off" in str(second.outputs(off))
+    second.run("again = (n for n in base)")
+    second.ask("gpufair_checkpoint_request", id="c2", sequence=2, **place)
+    _, back = _restored(kernel, place, 2)
+    assert "again" in {name for name, _ in back["lost"]}
