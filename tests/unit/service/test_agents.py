@@ -424,3 +424,18 @@ async def test_a_silent_agent_loses_its_node(tmp_path: Path) -> None:
         agent = FakeAgent(it, client, boot="boot-1")
         await agent.hello()
         assert [one["incarnation"] for one in await agent.commands()] == [2]
+
+
+async def test_hooks_of_a_kernel_that_cannot_be_saved_reach_the_node(tmp_path: Path) -> None:
+    """And it is known as such: what it would lose counts, and it is not released for being idle."""
+    hooks = {"on_preempt": "save.image()", "on_resume": ["Rscript", "back.R"]}
+    async with service_at(tmp_path) as (it, client):
+        agent = FakeAgent(it, client)
+        await agent.hello()
+        seen = await session(client, launch=LAUNCH | hooks, resumable=False)
+        assert (seen["resumable"], seen["idle_release_s"]) == (False, None)
+        (start,) = await agent.commands()
+        launch = start["args"]["launch"]
+        assert {name: launch[name] for name in hooks} == hooks
+        refused = await client.post(f"{API}/workloads", json={"launch": LAUNCH | {"on_preempt": {"cell": "x"}}})
+        assert refused.status_code == 422
