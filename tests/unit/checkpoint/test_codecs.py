@@ -132,3 +132,21 @@ def test_memory_of_a_gpu_is_copied_once_however_many_passes_a_save_takes(place: 
     )
     assert list(saved["lost"]) == ["bad"]
     assert (place.work / "copies").read_text() == "x"
+
+
+def test_memory_of_a_gpu_is_not_copied_to_be_looked_at(place: TwoProcesses) -> None:
+    """A look after each cell would otherwise take as long as the save that it is to spare."""
+    _needs("numpy")
+    place.save(
+        "import cupy, numpy as np\nc = cupy.arange(1_000_000); n = np.arange(1_000_000)\n"
+        "from gpufair.node import checkpoint\nfrom gpufair.node.checkpoint.preflight import look\n"
+        "tracker = checkpoint.Tracker(); own = frozenset(globals()) - {'c', 'n'}\n"
+        "checkpoint.save(globals(), directory=WORK + '/first', id='a', sequence=1, key=b'k' * 32, meta={}, hidden=own, tracker=tracker)\n"
+        "def never(a): raise AssertionError('copied')\ncopy, cupy.asnumpy = cupy.asnumpy, never",
+        "seen = checkpoint.changes(globals(), tracker, hidden=own | {'never', 'copy', 'own', 'tracker', 'seen'})\n"
+        "assert 'c' in seen.changed, seen\n"
+        "sizes = {one.name: one.size_bytes for one in look(globals(), ['c', 'n']).variables}\n"
+        "assert 8_000_000 < sizes['c'] < 8_100_000 and 8_000_000 < sizes['n'] < 8_100_000, sizes\ncupy.asnumpy = copy\n"
+        "del tracker, seen, look, never, copy",
+    )
+    assert place.restore({"c": "assert c.get()[3] == 3"})["answers"] == {"c": "ok"}

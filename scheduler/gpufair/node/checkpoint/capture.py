@@ -25,7 +25,7 @@ from gpufair.node.checkpoint.reasons import explain
 from gpufair.node.checkpoint.sinks import Digests, MemoCounter, OutOfTime, Pieces, Sink
 from gpufair.node.checkpoint.storage import Store, open_store, valid_id
 from gpufair.node.checkpoint.tracker import UNKNOWN, Changes, Tracker
-from gpufair.node.checkpoint.views import Views
+from gpufair.node.checkpoint.views import Devices, Views
 
 EXTRA_BUDGET_BYTES = 64 << 20  # old cell outputs are a convenience; they must not double a checkpoint
 
@@ -208,12 +208,13 @@ def changes(
     variables = [variable for variable in _candidates(namespace, hidden) if variable[0] not in unsavable]
     if tracker.last is None:
         return Changes(tuple(name for name, _ in variables), (), time.monotonic() - began)
-    seen = _look(namespace, [v for v in variables if v[0] not in tracker.lost], deadline)
+    seen = _look(namespace, [v for v in variables if v[0] not in tracker.lost], deadline, "nothing")
     still = set()
     with suppress(OutOfTime):
         for variable in variables:  # by themselves: a failure leaves the memo in disorder
             if variable[0] in tracker.lost:
-                if _pass(Digests(deadline), namespace, [variable], []).records:
+                views = Views([variable[1]], "nothing")
+                if _pass(Digests(deadline), namespace, [variable], [], views=views).records:
                     seen.failed[variable[0]] = "can be saved by now"
                 else:
                     still.add(variable[0])
@@ -306,9 +307,14 @@ def _capture(
         dropped |= captured.failed_extras
 
 
-def _look(namespace: dict[str, Any], variables: list[tuple[str, object]], deadline: float | None = None) -> _Captured:
+def _look(
+    namespace: dict[str, Any],
+    variables: list[tuple[str, object]],
+    deadline: float | None = None,
+    devices: Devices = "copy",
+) -> _Captured:
     """The passes of a save, to be compared and not kept; until the deadline, if there is one."""
-    views = Views(value for _, value in variables)
+    views = Views((value for _, value in variables), devices)
     again = True
     while again:
         seen, again = _Captured(), False

@@ -227,7 +227,7 @@ class _Pass:
         self._over = False
 
     def _fresh(self) -> SessionPickler:
-        pickler = SessionPickler(cast("IO[bytes]", self._file), self._namespace, Views(self._values))
+        pickler = SessionPickler(cast("IO[bytes]", self._file), self._namespace, Views(self._values, "size"))
         pickler.buffers = _Buffers(self._file)
         return pickler
 

@@ -10,9 +10,10 @@ import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 Reduced = tuple[Any, ...]
+Devices = Literal["copy", "size", "nothing"]
 
 
 class Views:
@@ -20,9 +21,12 @@ class Views:
 
     Attributes:
         shared: What codecs keep from pass to pass, so that a device's memory is copied once.
+        devices: What a pass wants of memory on devices: a copy on the host; or its size only, for a pass that measures;
+            or nothing, for a pass that looks for changes, which must take it as changed.
     """
 
-    def __init__(self, values: Iterable[object]) -> None:
+    def __init__(self, values: Iterable[object], devices: Devices = "copy") -> None:
+        self.devices: Devices = devices
         numpy = sys.modules.get("numpy")
         self.ndarray: type | None = getattr(numpy, "ndarray", None)  # None while numpy is half imported, too
         self._memmap: type | None = getattr(numpy, "memmap", None)

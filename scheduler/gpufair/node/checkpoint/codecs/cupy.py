@@ -6,19 +6,22 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from gpufair.node.checkpoint.codecs.devices import placed
+from gpufair.node.checkpoint.codecs.devices import not_copied, placed
 from gpufair.node.checkpoint.codecs.registry import Dump, Reduced, remark
+from gpufair.node.checkpoint.views import Views
 
 
 class Memory:
     """A piece of a device's memory. One for each, so that the pickler's memo knows it."""
 
-    def __init__(self, memory: Any) -> None:
-        self._memory = memory
+    def __init__(self, memory: Any, views: Views) -> None:
+        self._memory, self._views = memory, views
         self._host: Any = None
 
     def __reduce__(self) -> Reduced:
         """Its bytes, copied to the host."""
+        if (reduced := not_copied(self._memory.size, self._views)) is not None:
+            return reduced
         if self._host is None:
             cupy = sys.modules["cupy"]
             whole = cupy.ndarray((self._memory.size,), dtype="u1", memptr=cupy.cuda.MemoryPointer(self._memory, 0))
@@ -29,7 +32,7 @@ class Memory:
 def array(obj: Any, dump: Dump) -> Reduced:
     """An array as offset and strides into memory."""
     memory = obj.data.mem
-    shared = dump.once(("cupy", memory.device_id, memory.ptr, memory.size), lambda: Memory(memory))
+    shared = dump.once(("cupy", memory.device_id, memory.ptr, memory.size), lambda: Memory(memory, dump.views))
     return make_array, (shared, obj.dtype, obj.data.ptr - memory.ptr, obj.shape, obj.strides)
 
 

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import mmap
+import pickle
 from importlib import import_module
+from itertools import count
 from typing import Any
 
-from gpufair.node.checkpoint.codecs.registry import remark
+from gpufair.node.checkpoint.codecs.registry import Reduced, remark
+from gpufair.node.checkpoint.views import Views
+
+_numbers = count()
+
+
+def not_copied(size_bytes: int, views: Views) -> Reduced | None:
+    """How memory of a device is pickled in a pass that must not copy it, which can take as long as the save itself.
+
+    Different each time, so that it counts as changed. Where the size is asked for there is memory of that size, of which
+    nobody reads a byte: so it takes none. None where a copy is wanted.
+    """
+    if views.devices == "copy":
+        return None
+    if views.devices == "nothing" or not size_bytes:
+        return count, (next(_numbers),)
+    return count, (next(_numbers), pickle.PickleBuffer(mmap.mmap(-1, size_bytes)))
 
 
 def placed(number: int, present: int) -> int | None:

@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from gpufair.node.checkpoint.codecs.devices import placed
+from gpufair.node.checkpoint.codecs.devices import not_copied, placed
 from gpufair.node.checkpoint.codecs.registry import Dump, Reduced, remark
 from gpufair.node.checkpoint.reasons import NotSavable
 
@@ -17,6 +17,9 @@ def array(obj: Any, dump: Dump) -> Reduced:
         raise NotSavable("a JAX array whose memory was donated or deleted", "delete the variable")
     if not obj.is_fully_addressable:
         raise NotSavable("a JAX array that is spread over several processes", "gather it into this one before")
+    on_device = any(device.platform != "cpu" for device in obj.devices())
+    if on_device and (reduced := not_copied(obj.nbytes, dump.views)) is not None:
+        return reduced
     return make_array, (sys.modules["numpy"].asarray(obj), bool(obj.weak_type), _placement(obj))
 
 

@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from gpufair.node.checkpoint.codecs.devices import torch_device
+from gpufair.node.checkpoint.codecs.devices import not_copied, torch_device
 from gpufair.node.checkpoint.codecs.registry import Dump, Reduced
 from gpufair.node.checkpoint.views import Views, layout, make_view
 from gpufair.node.host_swap import home_of
@@ -34,8 +34,11 @@ class Storage:
     def __reduce__(self) -> Reduced:
         """Its bytes, from the device to the host where necessary; or the NumPy array whose memory it is."""
         size = self._storage.nbytes()
+        elsewhere = self._storage.device.type != "cpu"
+        if elsewhere and (reduced := not_copied(size, self._views)) is not None:
+            return reduced
         if self._host is None:
-            self._host = self._storage if self._storage.device.type == "cpu" else self._storage.cpu()
+            self._host = self._storage.cpu() if elsewhere else self._storage
         if size and self._host is self._storage and (owner := self._views.owner(self._storage.data_ptr(), size)):
             return make_storage_in_array, (*owner, size)
         data: Any = bytearray()
