@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpufair.core.errors import GpufairError
@@ -26,7 +27,8 @@ class CheckpointRequest:
 
     ``wait_s`` is how long to wait for the end of a running cell, ``hold_s`` for how long after a success no cell may
     begin: who checkpoints in order to stop the kernel does not want the next queued cell to run half. With ``within_s``
-    it is only worth while if something has changed and if it takes no longer than that; 0: always.
+    it is only worth while if something has changed and if it takes no longer than that; 0: always. ``store`` are the
+    store's rules.
     """
 
     directory: str
@@ -36,6 +38,7 @@ class CheckpointRequest:
     wait_s: float
     hold_s: float
     within_s: float = 0.0
+    store: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ def checkpoint_request(content: dict[str, Any]) -> CheckpointRequest:
         _seconds(content, "wait_s"),
         _seconds(content, "hold_s"),
         _seconds(content, "within_s"),
+        _table(content, "store"),
     )
 
 
@@ -128,6 +132,13 @@ def _text(content: dict[str, Any], name: str) -> str:
     value = content.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= _MAX_TEXT:
         raise BadRequest(f"{name} must be a string of 1 to {_MAX_TEXT} characters")
+    return value
+
+
+def _table(content: dict[str, Any], name: str) -> dict[str, Any]:
+    value = content.get(name) or {}
+    if not isinstance(value, dict):
+        raise BadRequest(f"{name} must be an object, not {value!r}")
     return value
 
 

@@ -70,6 +70,7 @@ class Work:
                     *session.extras(shell),
                 ],
                 unsavable=parked.failed,
+                options=checkpoint.StoreOptions.from_dict(asked.store),
                 tracker=self._tracker,
             )
         finally:

@@ -74,6 +74,7 @@ class StartArgs:
     next_sequence: int  # number of the next checkpoint
     restore: str | None = None  # checkpoint id (= sub-folder of checkpoint_dir) to start from
     autosave_share: float = 0.0  # of the time, that checkpoints after cells may take; 0: none are taken
+    checkpoint_store: dict[str, Any] = field(default_factory=dict)  # fields of gpufair.node.checkpoint.StoreOptions
 
 
 @dataclass(frozen=True, slots=True)

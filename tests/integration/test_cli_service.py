@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ import pytest
 from gpufair.client import Client, Disconnected, Refused, Resync, Synced, Workload, WorkloadEvent, ensure_service
 from gpufair.client.embedded import StartFailed
 from gpufair.client.endpoint import from_folder
+from gpufair.node import checkpoint
+from gpufair.service.secrets import Secrets
 
 WAIT_S = 60.0
 Found = TypeVar("Found")
@@ -284,6 +287,23 @@ def test_a_session_is_saved_parked_and_resumed(served: Place) -> None:
         saved = served.gpufair("sessions", "checkpoint", "digits.ipynb", "--wait").stdout
         assert saved.startswith("digits.ipynb (kernel-0) is saved: ")
         assert len(client.checkpoints(made.id)) == 1
+        assert "whole" in served.gpufair("checkpoints", "verify", "kern").stdout
+        tar = served.folder / "away.tar"
+        assert "is in" in served.gpufair("checkpoints", "export", "kern", str(tar)).stdout
+        assert "--force" in served.gpufair("checkpoints", "export", "kern", str(tar), code=1).stderr
+        served.gpufair("checkpoints", "export", "kern", str(served.folder / "none.tar"), "--id", "no-such", code=4)
+        (folder,) = (served.state / "checkpoints" / "ria").iterdir()
+        with tarfile.open(tar) as packed:
+            packed.extractall(served.folder / "away", filter="data")
+        key = bytes.fromhex(Secrets.load(served.state).checkpoint_key("ria"))
+        (away,) = checkpoint.listing(str(served.folder / "away"), key)
+        assert checkpoint.verify(str(served.folder / "away"), away.id, key).sequence == 1
+        assert served.json("checkpoints", "prune", "kern") == {"removed": []}
+        for file in (folder / "buffers").iterdir():
+            file.write_bytes(file.read_bytes() + b"x")
+        damaged = served.gpufair("checkpoints", "verify", "kern", code=1)
+        assert "damaged" in damaged.stdout
+        served.gpufair("sessions", "checkpoint", "digits.ipynb", "--wait")
         parked = served.json("sessions", "park", "kern", "--wait")
         assert (parked["state"], parked["leases"], parked["id"]) == ("parked", [], made.id)
         assert "parked" in served.gpufair("sessions", "list", "--state", "parked").stdout

@@ -9,6 +9,7 @@ import typer
 
 from gpufair.cli import (
     budgets,
+    checkpoints,
     figures,
     foresight,
     maintenance,
@@ -67,6 +68,7 @@ app.add_typer(watch.kernels, name="kernels", rich_help_panel=_LOOK)
 app.command("submit", rich_help_panel=_CHANGE, cls=submitting.Submit)(submitting.submit)
 app.command("logs", rich_help_panel=_LOOK)(submitting.logs)
 app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
+app.add_typer(checkpoints.checkpoints, name="checkpoints", rich_help_panel=_CHANGE)
 app.command("extend", rich_help_panel=_CHANGE)(sessions.extend)
 app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="nodes", rich_help_panel=_CHANGE)

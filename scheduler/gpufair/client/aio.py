@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx
 
@@ -19,6 +19,7 @@ from gpufair.client.insight import Coaching, Deliveries, Plan, Preview, Pyramid
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
+    CheckedCheckpoint,
     CheckpointView,
     Connection,
     Explanation,
@@ -215,6 +216,30 @@ class AsyncClient:
     async def checkpoints(self, workload_id: str) -> tuple[CheckpointView, ...]:
         """See ``calls.checkpoints``."""
         return await self.send(calls.checkpoints(workload_id))
+
+    async def verify_checkpoints(self, workload_id: str) -> tuple[CheckedCheckpoint, ...]:
+        """See ``calls.verify_checkpoints``."""
+        return await self.send(calls.verify_checkpoints(workload_id))
+
+    async def prune_checkpoints(self, workload_id: str, keep: int = 2, keep_s: float = 0.0) -> tuple[str, ...]:
+        """See ``calls.prune_checkpoints``."""
+        return await self.send(calls.prune_checkpoints(workload_id, keep, keep_s))
+
+    async def export_checkpoint(self, workload_id: str, checkpoint: str, file: BinaryIO) -> int:
+        """See ``Client.export_checkpoint``."""
+        endpoint, count = await self._endpoint(), 0
+        client = await self._client(endpoint)
+        async with client.stream(
+            "GET",
+            endpoint.url + calls.export_path(workload_id, checkpoint),
+            headers=headers(endpoint, {}),
+            timeout=stream_timeout(),
+        ) as answer:
+            if answer.status_code != 200:
+                raise refusal(answer, await answer.aread())
+            async for chunk in answer.aiter_bytes():
+                count += file.write(chunk)
+        return count
 
     async def queue(self) -> Queue:
         """See ``calls.queue``."""

@@ -13,6 +13,7 @@ from gpufair.client.reading import read, read_list
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
+    CheckedCheckpoint,
     CheckpointView,
     Connection,
     Explanation,
@@ -172,6 +173,28 @@ def log(workload_id: str, after: int = 0, *, rank: int = 0) -> Call[LogPage]:
 def checkpoints(workload_id: str) -> Call[tuple[CheckpointView, ...]]:
     """Its checkpoints, newest first."""
     return Call("GET", f"{_of(workload_id)}/checkpoints", lambda data: read_list(CheckpointView, data, "checkpoints"))
+
+
+def verify_checkpoints(workload_id: str) -> Call[tuple[CheckedCheckpoint, ...]]:
+    """Have each of its checkpoints read from end to end, newest first."""
+    return Call(
+        "POST",
+        f"{_of(workload_id)}/checkpoints/verify",
+        lambda data: read_list(CheckedCheckpoint, data, "checkpoints"),
+    )
+
+
+def prune_checkpoints(workload_id: str, keep: int = 2, keep_s: float = 0.0) -> Call[tuple[str, ...]]:
+    """Remove all but the newest; the names of what was removed."""
+    body = {"keep": keep, "keep_s": keep_s}
+    return Call(
+        "POST", f"{_of(workload_id)}/checkpoints/prune", lambda data: tuple(map(str, data["removed"])), json=body
+    )
+
+
+def export_path(workload_id: str, checkpoint: str) -> str:
+    """Where a checkpoint is had as a tar file: a stream, and so no ``Call``."""
+    return f"{_of(workload_id)}/checkpoints/{quote(checkpoint, safe='')}/export"
 
 
 def queue() -> Call[Queue]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx
 
@@ -19,6 +19,7 @@ from gpufair.client.insight import Coaching, Deliveries, Plan, Preview, Pyramid
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
+    CheckedCheckpoint,
     CheckpointView,
     Connection,
     Explanation,
@@ -207,6 +208,29 @@ class Client:
     def checkpoints(self, workload_id: str) -> tuple[CheckpointView, ...]:
         """See ``calls.checkpoints``."""
         return self.send(calls.checkpoints(workload_id))
+
+    def verify_checkpoints(self, workload_id: str) -> tuple[CheckedCheckpoint, ...]:
+        """See ``calls.verify_checkpoints``."""
+        return self.send(calls.verify_checkpoints(workload_id))
+
+    def prune_checkpoints(self, workload_id: str, keep: int = 2, keep_s: float = 0.0) -> tuple[str, ...]:
+        """See ``calls.prune_checkpoints``."""
+        return self.send(calls.prune_checkpoints(workload_id, keep, keep_s))
+
+    def export_checkpoint(self, workload_id: str, checkpoint: str, file: BinaryIO) -> int:
+        """Write a checkpoint as a tar file to ``file``; the bytes written. What a failure has left in it is incomplete."""
+        endpoint, count = self._where.get(), 0
+        with self._client(endpoint).stream(
+            "GET",
+            endpoint.url + calls.export_path(workload_id, checkpoint),
+            headers=headers(endpoint, {}),
+            timeout=stream_timeout(),
+        ) as answer:
+            if answer.status_code != 200:
+                raise refusal(answer, answer.read())
+            for chunk in answer.iter_bytes():
+                count += file.write(chunk)
+        return count
 
     def queue(self) -> Queue:
         """See ``calls.queue``."""

@@ -33,6 +33,25 @@ class CheckpointView:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedCheckpoint:
+    """A checkpoint that was read from end to end; ``reason`` says what is wrong with one that is not ``ok``.
+
+    ``stored_bytes``: its files, those that it shares with others included. ``torn``: why its values may not belong together.
+    """
+
+    id: str
+    ok: bool
+    reason: str = ""
+    sequence: int = 0
+    created_s: float = 0.0
+    size_bytes: int = 0
+    stored_bytes: int = 0
+    saved: int = 0
+    torn: str = ""
+    encrypted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LogPage:
     """A piece of what a command wrote. ``after``: where the next one begins, in bytes of ``size_bytes``.
 

@@ -63,6 +63,7 @@ class Saver:
         self._folder = Path(args["checkpoint_dir"])
         self._incarnation = start["incarnation"]
         self._key, self._key_file = str(args["checkpoint_key"]), key_file
+        self._store: dict[str, Any] = args.get("checkpoint_store") or {}
         self._reports = reports
         self._next = int(args["next_sequence"])
         self._begun_with = args.get("restore")
@@ -189,6 +190,7 @@ class Saver:
                 "wait_s": wait_s,
                 "hold_s": hold_s,
                 "within_s": within_s,
+                "store": self._store,
             },
         )
         self._asked.add(asked)
@@ -234,7 +236,9 @@ class Saver:
     def _prune(self) -> None:
         try:
             key = bytes.fromhex(self._key)
-            importlib.import_module("gpufair.node.checkpoint").prune(str(self._folder), key, keep=KEPT)
+            keep, keep_s = self._store.get("keep", KEPT), self._store.get("keep_s", 0.0)
+            checkpoint = importlib.import_module("gpufair.node.checkpoint")
+            checkpoint.prune(str(self._folder), key, keep=keep, keep_s=keep_s)
         except Exception:  # noqa: BLE001  # the new checkpoint is good; old ones only cost space
             _log.warning("old checkpoints could not be removed", exc_info=True)
 

@@ -15,7 +15,17 @@ from gpufair.core.errors import GpufairError
 from gpufair.service.context import Context
 from gpufair.service.gate import Gate, is_loopback
 from gpufair.service.problems import problem, problem_of, status_of
-from gpufair.service.routes import agents, cluster, events, figures, foresight, maintenance, snapshot, workloads
+from gpufair.service.routes import (
+    agents,
+    checkpoints,
+    cluster,
+    events,
+    figures,
+    foresight,
+    maintenance,
+    snapshot,
+    workloads,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +44,7 @@ def build_app(it: Context) -> FastAPI:
     api = APIRouter(prefix="/api/v1")
     for part in (
         workloads.router,
+        checkpoints.router,
         cluster.router,
         foresight.router,
         figures.router,

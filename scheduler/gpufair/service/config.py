@@ -101,6 +101,7 @@ class Config:
     budget_owners: tuple[str, ...] = ()  # may try budgets on the live state
     budgets: Budgets = field(default_factory=lambda: Budgets((Allocation(AllocationPath("default")),)))
     autosave_share: float = AUTOSAVE_SHARE
+    checkpoint_store: Mapping[str, object] = field(default_factory=dict)  # fields of the node's ``StoreOptions``
     budgets_file: Path | None = None
     source: Path | None = None
 
@@ -210,6 +211,7 @@ def parse_config(text: str, file: str) -> Config:
         operators=_users(root, "operators"),
         budget_owners=_users(root, "budget_owners"),
         autosave_share=_autosave_share(root.table("checkpoints")),
+        checkpoint_store=_checkpoint_store(root.table("checkpoints")),
         budgets_file=budgets_file,
     )
     root.finish()
@@ -303,6 +305,18 @@ def _autosave_share(table: Table) -> float:
     if table.raw("after_cells") == OFF:
         return 0.0
     return table.number("after_cells", AUTOSAVE_SHARE, 0.0, 0.5)
+
+
+def _checkpoint_store(table: Table) -> dict[str, object]:
+    keep_for = None if table.raw("keep_for", OFF) == OFF else table.duration("keep_for", HOUR, MINUTE, YEAR)
+    return {
+        "compression": table.choice("compression", "auto", ("auto", "never")),
+        "encryption": table.boolean("encryption", default=False),
+        "session_bytes": table.size("session_limit", 0),
+        "user_bytes": table.size("user_limit", 0),
+        "keep": table.integer("keep", 2, 1, 100),
+        "keep_s": keep_for / SECOND if keep_for else 0.0,
+    }
 
 
 def _idle_release(table: Table) -> Millis | None:

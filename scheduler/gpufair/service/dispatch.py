@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,9 @@ def hosts(workload: Workload) -> tuple[str, ...]:
 class Dispatcher:
     """Makes commands. ``channel_of`` gives the line of a node."""
 
-    def __init__(self, state_dir: Path, secrets: Secrets, autosave_share: float = 0.0) -> None:
-        """``autosave_share``: see ``StartArgs``."""
+    def __init__(self, state_dir: Path, secrets: Secrets, autosave_share: float = 0.0, checkpoint_store: Mapping[str, Any] | None = None) -> None:
+        """``autosave_share``, ``checkpoint_store``: see ``StartArgs``."""
+        self._checkpoint_store = dict(checkpoint_store or {})
         self._state_dir, self._secrets = state_dir, secrets
         self._autosave_share = autosave_share
         self.channels: dict[str, Channel] = {}
@@ -132,6 +134,7 @@ class Dispatcher:
             next_sequence=saved.sequence + 1 if saved else 1,
             restore=saved.id if restoring and saved else None,
             autosave_share=self._autosave_share if spec.resumable else 0.0,
+            checkpoint_store=self._checkpoint_store,
         )
 
 

@@ -121,6 +121,13 @@ class Nothing(Strict):
     """A body without fields."""
 
 
+class Pruning(Strict):
+    """``POST /workloads/{id}/checkpoints/prune``: how many of the newest stay, and (seconds; 0: any) how old they may be."""
+
+    keep: int = Field(2, ge=1, le=1000)
+    keep_s: float = Field(0.0, ge=0, allow_inf_nan=False)
+
+
 class Reports(Strict):
     """``POST /agents/{node}/reports``; each report is checked by ``gpufair.wire``."""
 

@@ -80,6 +80,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("connection", (ID,), {}, f"GET {ONE}/connection", None, {"key": "k", "generation": 1, "serving": True, "connection": {"ip": "127.0.0.1"}}),
     ("outputs", (ID,), {}, f"GET {ONE}/outputs", None, {"executions": [{"msg_id": "1"}]}),
     ("checkpoints", (ID,), {}, f"GET {ONE}/checkpoints", None, {"checkpoints": [{"id": "c", "sequence": 1, "at_s": 2}]}),
+    ("verify_checkpoints", (ID,), {}, f"POST {ONE}/checkpoints/verify", None, {"checkpoints": [{"id": "c", "ok": True}]}),
+    ("prune_checkpoints", (ID, 3), {"keep_s": 60.0}, f"POST {ONE}/checkpoints/prune", {"keep": 3, "keep_s": 60.0}, {"removed": ["c1"]}),
     ("queue", (), {}, "GET /api/v1/queue", None, {"now_s": 1, "workloads": [workload()]}),
     ("budgets", (), {}, "GET /api/v1/budgets", None, {"window_s": 1, "capacity_gpu_s": 2, "allocations": [{"path": "a"}]}),
     ("budgets_why", ("a/b",), {}, "GET /api/v1/budgets/why", None, {"allocation": "a/b", "pools": [{"pool": "default", "levels": [{"parent": "", "path": "a", "place": 1, "siblings": [{"allocation": "a"}]}]}]}),
@@ -123,7 +125,7 @@ def test_both_clients_have_the_same_methods_and_all_are_tested() -> None:
         return {name: list(inspect.signature(f).parameters) for name, f in found if not name.startswith("_")}
 
     assert public(Client) == public(AsyncClient)
-    assert set(public(Client)) - {"close", "endpoint", "send", "events"} == {c[0] for c in CALLS}
+    assert set(public(Client)) - {"close", "endpoint", "send", "events", "export_checkpoint"} == {c[0] for c in CALLS}
 
 
 def test_a_workload_is_read_whole() -> None:

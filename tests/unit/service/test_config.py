@@ -108,6 +108,19 @@ def test_a_full_file_is_read() -> None:
     assert (train.kind, train.nodes, train.display_name) == (Kind.BATCH, 2, "train")
 
 
+def test_the_checkpoint_store_has_rules() -> None:
+    """What the kernels are told of it is what they take."""
+    from gpufair.node.checkpoint import StoreOptions
+    from gpufair.service.config import parse_config
+
+    def options(lines: str) -> StoreOptions:
+        return StoreOptions.from_dict(parse_config(f"[checkpoints]\n{lines}", "t").checkpoint_store)
+
+    assert options("") == StoreOptions()
+    text = 'encryption = true\nsession_limit = "2 GiB"\nuser_limit = "10 GiB"\nkeep = 5\nkeep_for = "7d"\ncompression = "never"'
+    assert options(text) == StoreOptions("never", True, 2 << 30, 10 << 30, 5, 7 * 86_400.0)
+
+
 def test_without_a_file_a_laptop_works() -> None:
     """One GPU node, one CPU node, one leaf, two profiles."""
     config = load_config(None)

@@ -10,7 +10,7 @@ from gpufair.node.checkpoint.errors import CheckpointMissing, CheckpointRejected
 from gpufair.node.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest, files_unproven, unsealed
 from gpufair.node.checkpoint.options import StoreOptions
 from gpufair.node.checkpoint.reading import Damaged, Reading
-from gpufair.node.checkpoint.storage import Store, open_store, valid_id
+from gpufair.node.checkpoint.storage import BUFFERS, MANIFEST, Store, open_store, valid_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,13 @@ def verify(directory: str, id: str, key: bytes, *, store: Store | None = None) -
         except Damaged as err:
             raise CheckpointRejected(id, f"of its file buffers/{name}: {err}") from err
     return _info(manifest)
+
+
+def files_of(directory: str, id: str, key: bytes, *, store: Store | None = None) -> list[str]:  # noqa: A002
+    """All files of a checkpoint, by their path in ``directory``. Raises: as ``verify``, but content is not read."""
+    store, coder = store or open_store(directory), Coder(key, StoreOptions())
+    manifest = read_manifest(store, id, coder, key, directory)
+    return [f"{BUFFERS}/{name}" for name in manifest.files(coder)] + [f"{id}/{MANIFEST}"]
 
 
 def prune(directory: str, key: bytes, *, keep: int = 2, keep_s: float = 0.0, store: Store | None = None) -> list[str]:

@@ -1,0 +1,48 @@
+"""A workload's checkpoints, for its owner: check them, remove old ones, take one away as a file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path as Folder
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import StreamingResponse
+
+from gpufair.service import kept
+from gpufair.service.context import context
+from gpufair.service.models import ID_PATTERN, Nothing, Pruning
+from gpufair.service.routes.workloads import Answer, owned
+
+router = APIRouter(prefix="/workloads")
+Id = Annotated[str, Path(pattern=ID_PATTERN)]
+
+
+async def _there(request: Request, workload: str, work: Callable[[Folder, bytes], Any]) -> Any:
+    """``work`` on the folder of a workload of the caller's, with its key; in a thread."""
+    it = context(request)
+    known = await owned(request, workload)
+    folder = it.dispatcher.checkpoint_dir(known.spec.user, known.id)
+    return await asyncio.to_thread(work, folder, bytes.fromhex(it.secrets.checkpoint_key(known.spec.user)))
+
+
+@router.post("/{workload}/checkpoints/verify")
+async def verify(request: Request, workload: Id, body: Nothing | None = None) -> Answer:
+    """Read each one from end to end; nothing of it is run. Newest first."""
+    return {"checkpoints": await _there(request, workload, kept.verified)}
+
+
+@router.post("/{workload}/checkpoints/prune")
+async def prune(request: Request, workload: Id, body: Pruning) -> Answer:
+    """Remove all but the newest, and what dead saves have left."""
+    return {
+        "removed": await _there(request, workload, lambda folder, key: kept.pruned(folder, key, body.keep, body.keep_s))
+    }
+
+
+@router.get("/{workload}/checkpoints/{checkpoint}/export")
+async def export(request: Request, workload: Id, checkpoint: str) -> StreamingResponse:
+    """One checkpoint with all that it needs, as a tar file."""
+    parts = await _there(request, workload, lambda folder, key: kept.exported(folder, key, checkpoint))
+    return StreamingResponse(parts, media_type="application/x-tar")
