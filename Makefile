@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo lab test lint floors types unit kinds prop-long preemptions evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
+.PHONY: help install s3-server demo lab test lint floors types unit kinds prop-long preemptions evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -71,7 +71,15 @@ preemptions: install  ## Preempt and kill running notebooks at random moments (A
 evidence: install  ## Play the worlds that the policy's defaults are judged by: hours (ARGS='steady-256 --seeds 1')
 	$(BIN)/python -m tests.evidence $(ARGS)
 
-integration: install  ## Real servers, real kernels
+# In an environment of its own: its boto wants an older python-dateutil than our kubernetes.
+S3_SERVER := .venv-s3/bin/moto_server
+s3-server: $(S3_SERVER)  ## Set up the S3 server that the tests of object stores run
+
+$(S3_SERVER): | install
+	$(BIN)/python -m venv .venv-s3
+	.venv-s3/bin/python -m pip install -q 'moto[s3]>=5' 'flask>=2.2' 'flask-cors>=4'
+
+integration: install s3-server  ## Real servers, real kernels
 	$(PYTEST) tests/integration
 
 front: install  ## The front end: types, its own tests, and whether JupyterLab finds it
@@ -103,5 +111,5 @@ wheel-compiled: install  ## A wheel with the compiled core in dist/, for this pl
 	GPUFAIR_COMPILED=1 $(BIN)/python -m build --wheel --outdir dist .
 
 clean:  ## Remove what was built, and .venv
-	rm -rf .venv .venv-kinds build dist demo-output jupyter_gpufair/labextension labextension/lib labextension/node_modules
+	rm -rf .venv .venv-kinds .venv-s3 build dist demo-output jupyter_gpufair/labextension labextension/lib labextension/node_modules
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

@@ -7,10 +7,13 @@ what was put is found), and if both do, the sweep gives way. Notes of the dead c
 
 from __future__ import annotations
 
+import errno
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, BinaryIO
 
 from gpufair.node.checkpoint.storage import BUFFERS, MANIFEST
@@ -30,18 +33,29 @@ class FsspecStore:
 
         self._fs: Any
         self._root: str
-        # A listing that is remembered may lack what another process has just put.
-        self._fs, self._root = url_to_fs(url, use_listings_cache=False)
+        _with_obstore(url)
+        self._fs, self._root = url_to_fs(url)
         self._notes: dict[str, str] = {}
         self._made: set[str] = set()
+
+    def _do(self, name: str, *args: Any, **named: Any) -> Any:
+        """Call the file system. Raises: OSError: whatever it raises; each has errors of its own."""
+        try:
+            return getattr(self._fs, name)(*args, **named)
+        except OSError:
+            raise
+        except Exception as err:
+            raise OSError(
+                errno.EIO, f"{type(err).__name__}: {str(err).splitlines()[0][:300] if str(err) else ''}"
+            ) from err
 
     def _path(self, *parts: str) -> str:
         return "/".join((self._root.rstrip("/"), *parts))
 
     def _list(self, *parts: str) -> list[dict[str, Any]]:
-        self._fs.invalidate_cache(self._path(*parts))
+        self._fs.invalidate_cache(self._path(*parts))  # what is remembered may lack what another process has put
         try:
-            found: list[dict[str, Any]] = self._fs.ls(self._path(*parts), detail=True)
+            found: list[dict[str, Any]] = self._do("ls", self._path(*parts), detail=True)
         except FileNotFoundError:
             return []
         return found
@@ -74,9 +88,9 @@ class FsspecStore:
     def _write(self, path: str, data: bytes) -> None:
         folder = path.rsplit("/", 1)[0]
         if folder not in self._made:
-            self._fs.makedirs(folder, exist_ok=True)
+            self._do("makedirs", folder, exist_ok=True)
             self._made.add(folder)
-        self._fs.pipe_file(path, data)
+        self._do("pipe_file", path, data)
 
     def buffers(self) -> dict[str, int]:
         return {_last(e["name"]): int(e["size"]) for e in self._list(BUFFERS) if e["type"] == "file"}
@@ -92,7 +106,7 @@ class FsspecStore:
     def release(self, checkpoint: str) -> None:
         if (note := self._notes.pop(checkpoint, None)) is not None:
             with suppress(OSError):  # it counts for a day then, and only keeps sweeps away
-                self._fs.rm_file(note)
+                self._do("rm_file", note)
 
     def being_written(self, checkpoint: str) -> bool:
         return self._others(_WRITER, _WRITER_S)
@@ -100,23 +114,23 @@ class FsspecStore:
     def manifest_size(self, checkpoint: str) -> int | None:
         self._fs.invalidate_cache(self._path(checkpoint))
         try:
-            return int(self._fs.info(self._path(checkpoint, MANIFEST))["size"])
+            return int(self._do("info", self._path(checkpoint, MANIFEST))["size"])
         except FileNotFoundError:
             return None
 
     def manifest(self, checkpoint: str) -> bytes:
-        data: bytes = self._fs.cat_file(self._path(checkpoint, MANIFEST))
+        data: bytes = self._do("cat_file", self._path(checkpoint, MANIFEST))
         return data
 
     def read(self, name: str) -> BinaryIO:
-        file: BinaryIO = self._fs.open(self._path(BUFFERS, name), "rb", cache_type="none")
+        file: BinaryIO = self._do("open", self._path(BUFFERS, name), "rb", cache_type="none")
         return file
 
     def remove(self, checkpoint: str) -> None:
         with suppress(FileNotFoundError):
-            self._fs.rm_file(self._path(checkpoint, MANIFEST))
+            self._do("rm_file", self._path(checkpoint, MANIFEST))
         with suppress(FileNotFoundError):
-            self._fs.rm(self._path(checkpoint), recursive=True)
+            self._do("rm", self._path(checkpoint), recursive=True)
         self._made.discard(self._path(checkpoint))
 
     def sweep(self, needed: Callable[[], set[str] | None]) -> list[str]:
@@ -133,24 +147,32 @@ class FsspecStore:
                 if time.monotonic() >= until:
                     break
                 with suppress(FileNotFoundError):
-                    self._fs.rm_file(self._path(BUFFERS, name))
+                    self._do("rm_file", self._path(BUFFERS, name))
                 gone.append(name)
             for name in (_last(e["name"]) for e in self._list(_NOTES)):
                 if time.time() - _written_s(name) > _WRITER_S:
                     with suppress(OSError):
-                        self._fs.rm_file(self._path(_NOTES, name))
+                        self._do("rm_file", self._path(_NOTES, name))
         finally:
             with suppress(OSError):
-                self._fs.rm_file(note)
+                self._do("rm_file", note)
         return gone
 
     def used_bytes(self, *, by_user: bool) -> int:
         folder = self._root.rstrip("/").rsplit("/", 1)[0] if by_user else self._root
         self._fs.invalidate_cache(folder)
         try:
-            return int(self._fs.du(folder))
+            return int(self._do("du", folder))
         except FileNotFoundError:
             return 0
+
+
+def _with_obstore(url: str) -> None:
+    """Have s3://, gs:// and az:// served by obstore where that, and not the usual library, is installed."""
+    usual = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}.get(url.partition("://")[0])
+    if usual is None or find_spec(usual) is not None or find_spec("obstore") is None:
+        return
+    import_module("obstore.fsspec").register(url.partition("://")[0])
 
 
 def _last(path: object) -> str:
