@@ -114,6 +114,35 @@ def test_a_parked_session_opens_on_a_cpu_and_goes_on_from_there_on_a_gpu(pair: P
     wait_until(lambda: client.workload(kernel).state == "ended")
 
 
+def test_a_kernel_that_cannot_be_saved_is_shown_as_such_and_keeps_what_its_hooks_save(pair: Pair) -> None:
+    """A plain ipykernel with a kernelspec of its own: its owner knows before, and is told after."""
+    server, client = pair
+    place = server.home / "data" / "kernels" / "plain"
+    place.mkdir(parents=True)
+    hooks = {"on_preempt": "open('kept', 'w').write(str(x))", "on_resume": "kept = open('kept').read()"}
+    provisioner = {"provisioner_name": "gpufair-provisioner", "config": {"profile": "brief"}}
+    spec = {
+        "argv": ["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "Plain",
+        "language": "python",
+        "metadata": {"gpufair": hooks, "kernel_provisioner": provisioner},
+    }
+    (place / "kernel.json").write_text(json.dumps(spec))
+    kernel = server.new("plain.ipynb", "plain")
+    with Tab(server, kernel) as tab:
+        assert tab.reply(tab.run("x = 41"))["status"] == "ok"
+        assert server.session(kernel)["resumable"] is False
+        assert client.workload(kernel).idle_release_s is None, "its profile would release it after 2 s, with all it has"
+        assert "It cannot be saved" in client.why(kernel).sentence
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/park")[0] == 202
+        server.wait_for(kernel, "parked")
+        back = tab.run("print(kept, 'x' in globals())")
+        assert (tab.reply(back)["status"], tab.text(back)) == ("ok", "41 False\n")
+        [(name, reason)] = client.workload(kernel).lost
+        assert (name, "all are lost; what its on_preempt hook saved is kept" in reason) == ("*", True)
+    server.call("DELETE", f"/api/kernels/{kernel}")
+
+
 def test_kill_9_restart_and_restore(pair: Pair) -> None:
     """The kernel is killed: autorestart in place, the last checkpoint is offered, and restores."""
     server, client = pair
