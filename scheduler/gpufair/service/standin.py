@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MARK = "stands_in_for"  # in a stand-in's launch: its session. Requests cannot set it
 _MIDDLE = ".cpu-"
 _LEAVING = frozenset({Phase.CHECKPOINTING, Phase.STOPPING})
+OPEN = "It is open on a CPU node, free of charge, until it has GPUs."
 MOVING = "GPUs are granted: the session is saved here and goes on there"
 
 

@@ -87,6 +87,8 @@ async def test_it_opens_at_once_with_its_variables_and_is_charged_nothing(tmp_pa
         found = (await client.get(f"{API}/workloads/w/connection")).json()
         assert found["connection"]["shell_port"] == 77
         assert (found["incarnation"], found["generation"]) == _generation(seen)
+        why = (await client.get(f"{API}/workloads/w/why")).json()
+        assert why["sentence"].startswith("It is open on a CPU node, free of charge, until it has GPUs.")
         charged = seen["charged_gpu_s"]
         await it.lifetime._clock.advance(Millis(3600 * SECOND))
         assert (await view(client))["charged_gpu_s"] == charged

@@ -213,10 +213,11 @@ async def interrupt(request: Request, workload: Id, body: Annotated[Nothing | No
 async def why(request: Request, workload: Id) -> Answer:
     """Why it is where it is, from the same state that decided."""
 
-    name = WorkloadId(workload)
-    return await context(request).runtime.think(
-        lambda state: explanation_view(state, state.explain(name), len(state.queue()))
-    )
+    name, it = WorkloadId(workload), context(request)
+    answer = await it.runtime.think(lambda state: explanation_view(state, state.explain(name), len(state.queue())))
+    if await it.runtime.read(lambda state: standin.of(state, it.runtime.detail(name))) is not None:
+        answer["sentence"] = f"{standin.OPEN} {answer['sentence']}"
+    return answer
 
 
 @router.get("/{workload}/connection")
