@@ -127,7 +127,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P5 GPUs under the debug right are bounded",
         "debug.py",
-        "return gpus <= self._left and gpus <=",
+        "return gpus <= self._left + handed_over and gpus <=",
         "return gpus <=",
         "p05 or debug or plain_pass",
     ),
@@ -431,6 +431,27 @@ MUTATIONS: tuple[Mutation, ...] = (
         "if held is None or not record.spec.movable or record.phase",
         "if held is None or record.phase",
         "p01 or drain",
+    ),
+    Mutation(
+        "P5 in its own bound of the debug right a leaf takes only the places of its own",
+        "debug.py",
+        "if instead_of is not None and instead_of.spec.allocation == leaf else 0",
+        "if instead_of is not None else 0",
+        "p05 or debug or plain_pass or bound",
+    ),
+    Mutation(
+        "P5 whoever leaves for a debug run counts no more, as long as that one waits for him",
+        "debug.py",
+        "_pool_of(record) == pool and record.id not in replaced",
+        "_pool_of(record) == pool and (record.phase in STAYING or record.held is None)",
+        "p05 or debug or plain_pass or place",
+    ),
+    Mutation(
+        "a place under the debug right that is handed over is not taken twice",
+        "debug.py",
+        "_pool_of(record) == pool and record.id not in replaced",
+        "_pool_of(record) == pool",
+        "p05 or debug or plain_pass or place",
     ),
 )
 

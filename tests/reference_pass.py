@@ -677,16 +677,20 @@ def debug_candidates(facts: Facts, here: PoolPass, record: Record) -> list[Candi
     ]
     capacity = sum(node.node.gpus for node in facts.by_pool.get(here.pool, ()) if not node.lost)
     bound = min(policy.debug_most * capacity, max(policy.debug_gpus, policy.debug_share * capacity))
-    if record.gpus + sum(other.gpus for other in under) > bound:
-        return []
-    if record.gpus + sum(other.gpus for other in under if other.spec.allocation == leaf) > policy.debug_gpus:
-        return []
+    handed_over = {victim for other in under if other.reservation is not None for victim in other.reservation.pending}
+
+    def stays_within(victim: Record) -> bool:
+        rest = [other for other in under if other.id not in handed_over and other is not victim]
+        mine = [other for other in rest if other.spec.allocation == leaf]
+        all_of_it = record.gpus + sum(other.gpus for other in rest)
+        return all_of_it <= bound and record.gpus + sum(other.gpus for other in mine) <= policy.debug_gpus
+
     found = [_candidate(facts, victim, PreemptReason.UNALLOCATED, 0) for victim in here.exposed.unallocated]
     small = [
         victim
         for victims in here.exposed.by_leaf.values()
         for victim in victims
-        if victim.gpus <= record.gpus + 1 and victim.phase in STAYING
+        if victim.gpus <= record.gpus + 1 and victim.phase in STAYING and stays_within(victim)
     ]
     levels = _bands(
         facts.policy, ((here.shares.metric(other), other) for other in {victim.spec.allocation for victim in small})

@@ -31,7 +31,8 @@ def capacity(facts: Facts, pool: PoolName) -> int:
 
 @given(SCRIPTS)
 def test_p05_gpus_under_the_debug_right_stay_within_its_bounds(script: Script) -> None:
-    """Those of the pool and those of the leaf; and only small short work has it."""
+    """Those of the pool and those of the leaf; and only small short work has it. Whoever leaves for somebody who comes
+    under it has handed his part over."""
     world = run(script)
     under: dict[WorkloadId, tuple[PoolName, AllocationPath, int]] = {}
     policy = world.policy
@@ -47,15 +48,22 @@ def test_p05_gpus_under_the_debug_right_stay_within_its_bounds(script: Script) -
         assert 0 < asker.min_runtime <= policy.debug_min_runtime
         leaf = asker.spec.allocation
         under[asker.id] = action.pool, leaf, asker.gpus
-        here = sum(gpus for pool, _, gpus in under.values() if pool == action.pool)
+        replaced = {*action.victims, *(victim for one in under for victim in pending(facts.records[one]))}
+        staying = [one for workload, one in under.items() if workload not in replaced]
+        here = sum(gpus for pool, _, gpus in staying if pool == action.pool)
         gpus = capacity(facts, action.pool)
         assert here <= Fraction(str(policy.debug_most)) * gpus
         assert here <= max(Fraction(policy.debug_gpus), Fraction(str(policy.debug_share)) * gpus)
-        mine = sum(gpus for pool, whose, gpus in under.values() if pool == action.pool and whose == leaf)
+        mine = sum(gpus for pool, whose, gpus in staying if pool == action.pool and whose == leaf)
         assert mine <= policy.debug_gpus
         for victim in (facts.records[victim] for victim in action.victims):
             assert not victim.spec.allocated or victim.gpus <= asker.gpus + 1
     assert under.keys() == world.state.facts.debugging.keys()
+
+
+def pending(record: Record) -> tuple[WorkloadId, ...]:
+    """Who has yet to leave for it."""
+    return record.reservation.pending if record.reservation is not None else ()
 
 
 @given(scripts(policies=(FULL,)), st.integers(0, 2))

@@ -27,7 +27,7 @@ from gpufair.core.rooms import Rooms
 from gpufair.core.running import Movers, Running
 from gpufair.core.share import Shares
 from gpufair.core.take import TakeLimit
-from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName
+from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName, WorkloadId
 from gpufair.core.waiting import Group, Turn
 
 
@@ -55,7 +55,7 @@ class Chances:
         self._fits_freed: dict[tuple[Movers, Shape, Instant], bool] = {}
         self._compared: tuple[int, Rivals] | None = None  # as of so many changes of those who run
         self._lowest_in: dict[AllocationPath, int] = {}
-        self._fits_debug: dict[tuple[Shape, Instant], bool] = {}
+        self._fits_debug: dict[tuple[Shape, Instant, tuple[WorkloadId, ...]], bool] = {}
         # By shape and end of protection, since the rooms were changed so often.
         self._fits_coming: dict[tuple[Shape, Instant], bool] = {}
         self._rooms_then = self.rooms.changes
@@ -306,22 +306,36 @@ class Chances:
         return (
             bool(self.running.exposed)
             and shape.gpus <= self.debug.most
-            and self.fits_debug(shape, self._later(self.earliest(shape)))
+            and self._fits_without_small(shape, self._later(self.earliest(shape)))
         )
 
     def _debugs(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         """Whether the shortest of a group could start under the debug right."""
-        gpus = shape.gpus
-        until = self.ends_after(group.claim[0])
-        allowed = is_debug(self._facts.policy, group.claim[0], gpus) and self.debug.allows(leaf, gpus)
-        return allowed and self.fits_debug(shape, until)
+        short = is_debug(self._facts.policy, group.claim[0], shape.gpus)
+        return short and self.fits_debug(leaf, shape, self.ends_after(group.claim[0]))
 
-    def fits_debug(self, shape: Shape, until: Instant) -> bool:
+    def fits_debug(self, leaf: AllocationPath, shape: Shape, until: Instant) -> bool:
         """Whether there would be room for a shape if everybody left who may be moved for it under the debug right."""
-        known = self._fits_debug.get((shape, until))
+        gpus = shape.gpus
+        if self.debug.allows(leaf, gpus):
+            return self._fits_without_small(shape, until)
+        expired = {
+            one: it
+            for one, it in self.debug.expired.items()
+            if it.gpus <= largest_victim(gpus) and self.debug.allows(leaf, gpus, it)
+        }
+        return bool(expired) and self._fits_without_small(shape, until, expired)
+
+    def _fits_without_small(
+        self, shape: Shape, until: Instant, some: Mapping[WorkloadId, Record] | None = None
+    ) -> bool:
+        """Whether it would if all who are small enough left, or ``some`` of them."""
+        asked = shape, until, tuple(some or ())
+        known = self._fits_debug.get(asked)
         if known is None:
-            freed = self.running.freed_by_small(largest_victim(shape.gpus))
-            known = self._fits_debug[shape, until] = self.rooms.fits(shape, freed, until)
+            running = self.running
+            freed = sum_up(running.unallocated, some) if some else running.freed_by_small(largest_victim(shape.gpus))
+            known = self._fits_debug[asked] = self.rooms.fits(shape, freed, until)
         return known
 
     def is_harmless(self, record: Record) -> bool:

@@ -2,6 +2,7 @@
 
 It is bounded thrice: by the size of the victim (at most one GPU larger than the workload), by the GPUs of a pool that
 run under it, and by those of a leaf. Who started under it counts until it has left, whatever it would be allowed by then.
+Where that leaves no room, a newcomer may take the place of one of these whose protection is over.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import cache
 
-from gpufair.core.facts import Facts
+from gpufair.core.facts import STAYING, Facts
 from gpufair.core.model import Policy
 from gpufair.core.record import Record
-from gpufair.core.units import AllocationPath, PoolName
+from gpufair.core.units import AllocationPath, PoolName, WorkloadId
 
 
 def is_debug(policy: Policy, min_runtime: int, gpus: int) -> bool:
@@ -40,20 +41,35 @@ class DebugBudget:
         self._per_leaf = policy.debug_gpus
         self._left = bound(facts.capacity(pool), policy.debug_share, policy.debug_most, policy.debug_gpus)
         self._used: dict[AllocationPath, int] = {}
+        self._under: dict[WorkloadId, Record] = {}
+        self.expired: dict[WorkloadId, Record] = {}  # of those under it, whoever may be told to leave
+        replaced = {
+            victim
+            for record in facts.debugging.values()
+            if record.reservation is not None
+            for victim in record.reservation.pending
+        }
         for record in facts.debugging.values():
-            if _pool_of(record) == pool:
+            # Whoever leaves for somebody who comes under the right has handed his part over.
+            if _pool_of(record) == pool and record.id not in replaced:
+                self._under[record.id] = record
                 self._left -= record.gpus
                 leaf = record.spec.allocation
                 self._used[leaf] = self._used.get(leaf, 0) + record.gpus
+                if record.phase in STAYING and facts.exposed(record):
+                    self.expired[record.id] = record
 
     @property
     def most(self) -> int:
         """The largest workload that may be started under the right now."""
-        return min(self._left, self._per_leaf)
+        handed_over = max((record.gpus for record in self.expired.values()), default=0)
+        return min(self._left + handed_over, self._per_leaf)
 
-    def allows(self, leaf: AllocationPath, gpus: int) -> bool:
-        """Whether a leaf may start so many GPUs more under the right."""
-        return gpus <= self._left and gpus <= self._per_leaf - self._used.get(leaf, 0)
+    def allows(self, leaf: AllocationPath, gpus: int, instead_of: Record | None = None) -> bool:
+        """Whether a leaf may start so many GPUs more under the right, once ``instead_of`` has left for them."""
+        handed_over = instead_of.gpus if instead_of is not None and instead_of.id in self._under else 0
+        to_colleague = handed_over if instead_of is not None and instead_of.spec.allocation == leaf else 0
+        return gpus <= self._left + handed_over and gpus <= self._per_leaf - self._used.get(leaf, 0) + to_colleague
 
 
 def _pool_of(record: Record) -> PoolName | None:

@@ -2,7 +2,8 @@
 
 1. What everybody has: unallocated work, lower priorities of the own leaf, outranked leaves (``preemption.rights``).
 2. With these, what other leaves have beyond their take limit, if the own leaf is hungry (``take``).
-3. The debug right, if the workload is small and short and the bounds of ``debug`` allow it.
+3. The debug right, if the workload is small and short and the bounds of ``debug`` allow it, if need be in the place of
+   somebody who runs under it.
 
 A plan is made with the first of them that frees enough. Whoever is beyond his own take limit has none of them, but
 unallocated work and lower priorities of his own leaf: nobody else has a right to what these hold.
@@ -41,7 +42,7 @@ def may_leave(facts: Facts, here: Chances, record: Record) -> set[WorkloadId]:
         return right.unallocated.keys() | right.own.keys()
     found = {victim for group in right.groups() for victim in group}
     found.update(victim.id for victim in _beyond(here, record, right))
-    if has_debug_right(facts, here, record):
+    if is_debug(facts.policy, record.min_runtime, record.gpus):
         found.update(victim.id for victim in _small(here, record))
     return found
 
@@ -118,26 +119,24 @@ def within(excess: Mapping[AllocationPath, int], victims: Iterable[Candidate]) -
     return kept
 
 
-def has_debug_right(facts: Facts, here: Chances, record: Record) -> bool:
-    """Whether a workload may start under the debug right in this pool now."""
-    return is_debug(facts.policy, record.min_runtime, record.gpus) and here.debug.allows(
-        record.spec.allocation, record.gpus
-    )
-
-
 def _by_debug_right(facts: Facts, here: Chances, record: Record) -> Plan | None:
-    if not has_debug_right(facts, here, record) or not here.fits_debug(record.spec.shape, here.ends(record)):
+    leaf, shape, ends = record.spec.allocation, record.spec.shape, here.ends(record)
+    if not is_debug(facts.policy, record.min_runtime, record.gpus) or not here.fits_debug(leaf, shape, ends):
         return None
-    found = plan(facts, _debug_candidates(facts, here.shares, here, record), record, here.pool, here.ends(record))
+    found = plan(facts, _debug_candidates(facts, here.shares, here, record), record, here.pool, ends)
     assert found is not None or here.rooms.bounded, f"{record.id} would fit if all small work left, yet cannot"
     return found
 
 
 def _small(here: Chances, record: Record) -> Iterable[Record]:
-    """Unprotected allocated work of the pool that is small enough for the debug right."""
-    most = largest_victim(record.gpus)
+    """Unprotected allocated work of the pool that may be moved for a debug workload: it is small enough, and with it
+    in the other's place no more runs under the right than may."""
+    leaf, gpus = record.spec.allocation, record.gpus
+    most, room = largest_victim(gpus), here.debug.allows(leaf, gpus)
     for group in here.running.exposed.values():
-        yield from (victim for victim in group.values() if victim.gpus <= most)
+        for victim in group.values():
+            if victim.gpus <= most and (room or here.debug.allows(leaf, gpus, victim)):
+                yield victim
 
 
 def _debug_candidates(facts: Facts, shares: Shares, here: Chances, record: Record) -> list[Candidate]:

@@ -14,7 +14,7 @@ from gpufair.core.errors import InvalidSpec
 from gpufair.core.model import Allocation, Node, Phase, Policy, PreemptReason
 from gpufair.core.snapshot import recover, restore, snapshot
 from gpufair.core.state import State
-from gpufair.core.units import MINUTE, AllocationPath, Millis, NodeName
+from gpufair.core.units import MINUTE, AllocationPath, Millis, NodeName, WorkloadId
 from tests.world import CAUSE, SMALL, Delays, World
 
 DEBUG = replace(SMALL, debug_min_runtime=Millis(1_000), debug_gpus=2, debug_share=0.25, debug_most=0.5)
@@ -93,21 +93,99 @@ def test_the_pool_bounds_the_gpus_under_the_right() -> None:
     assert set(world.state.facts.debugging) == {"p0", "p1"}
 
 
-def test_it_counts_until_the_workload_has_left() -> None:
-    """Whatever rank it has by then."""
+def two_under_the_right() -> World:
+    """p0 and p1 run under it, protected for another half second; two of c's wait, the others run unprotected."""
     world = world_of(8)
     fill(world, "c", *[1] * 8)
     world.delays = Delays(0, 0, 0)
     for index in range(2):
         world.submit(f"p{index}", "b", min_runtime=1_000)
     world.advance(500)
-    assert world.phase("p0") is Phase.RUNNING
+    assert world.phase("p0") is world.phase("p1") is Phase.RUNNING
+    return world
+
+
+def test_it_counts_until_the_workload_has_left() -> None:
+    """Whatever rank it has by then."""
+    world = two_under_the_right()
     world.submit("p2", "b", min_runtime=1_000)
     assert world.phase("p2") is Phase.QUEUED
     world.delays = Delays(0, 0, -1)
     world.exit("p0")
     # The GPU goes to one of c's, who come first; what p0 used of the bound is p2's.
     assert set(world.state.facts.debugging) == {"p1", "p2"}
+
+
+def moved_for(world: World, workload: str) -> set[str]:
+    """Whom it takes the place of."""
+    reservation = world.state.facts.records[WorkloadId(workload)].reservation
+    return set(reservation.victims) if reservation is not None else set()
+
+
+def test_a_newcomer_takes_the_place_of_one_whose_protection_is_over() -> None:
+    """Where the bound leaves no room; exactly then, and of nobody else, though c's are just as unprotected."""
+    world = two_under_the_right()
+    for waiting in world.state.queue():
+        world.feed(ev.Cancelled(world.now, CAUSE, waiting))
+    world.submit("p2", "b", min_runtime=1_000)
+    world.advance(499)
+    assert not moved_for(world, "p2")
+    world.delays = Delays(0, 0, -1)
+    world.advance(1)
+    (first,) = moved_for(world, "p2")
+    assert first in {"p0", "p1"}
+    assert notices(world)[WorkloadId(first)] == PreemptReason.DEBUG
+    # Until he has left, his part is the newcomer's: others come in only in the place of the other one.
+    for name in ("p3", "p4"):
+        world.submit(name, "b", min_runtime=1_000)
+    assert moved_for(world, "p3") == {"p0", "p1"} - {first}
+    assert not moved_for(world, "p4")
+
+
+def test_who_has_handed_his_place_over_counts_again_when_it_is_not_taken() -> None:
+    """As long as he holds his GPUs."""
+    world = two_under_the_right()
+    for waiting in world.state.queue():
+        world.feed(ev.Cancelled(world.now, CAUSE, waiting))
+    world.advance(500)
+    world.delays = Delays(0, 0, -1)
+    world.submit("p2", "b", min_runtime=1_000)
+    (first,) = moved_for(world, "p2")
+    world.feed(ev.Cancelled(world.now, CAUSE, WorkloadId("p2")))
+    for name in ("p3", "p4", "p5"):
+        world.submit(name, "b", min_runtime=1_000)
+    # p3 waits for what comes free anyway.
+    assert [moved_for(world, name) for name in ("p3", "p4", "p5")] == [set(), {"p0", "p1"} - {first}, set()]
+
+
+def test_in_its_own_bound_a_leaf_takes_the_places_of_its_own() -> None:
+    """What others hold of the pool's bound is no part of it."""
+    world = world_of(16, policy=replace(DEBUG, take_limit=None))  # 4 GPUs in the pool, 2 in a leaf
+    fill(world, "c", *[1] * 16)
+    world.delays = Delays(0, 0, 0)
+    for index, leaf in enumerate(("b", "b", "c", "c")):
+        world.submit(f"p{index}", leaf, min_runtime=1_000)
+    world.advance(500)
+    for waiting in world.state.queue():
+        world.feed(ev.Cancelled(world.now, CAUSE, waiting))
+    assert set(world.state.facts.debugging) == {"p0", "p1", "p2", "p3"}
+    world.advance(1_500)
+    world.delays = Delays(0, 0, -1)
+    world.submit("p4", "b", min_runtime=1_000)
+    assert moved_for(world, "p4") <= {"p0", "p1"}
+    assert moved_for(world, "p4")
+
+
+@pytest.mark.parametrize(("gpus", "moved"), [(1, True), (2, False), (3, False)])
+def test_a_place_that_is_too_small_is_none(gpus: int, moved: bool) -> None:
+    """Each who leaves has to hand over all that the newcomer lacks, and the size of a victim is bounded as ever."""
+    world = two_under_the_right()
+    for waiting in world.state.queue():
+        world.feed(ev.Cancelled(world.now, CAUSE, waiting))
+    world.advance(500)
+    world.delays = Delays(0, 0, -1)
+    world.submit("p2", "b", gpus=gpus, min_runtime=1_000)
+    assert bool(moved_for(world, "p2")) is moved
 
 
 def test_a_leaf_has_a_bound_of_its_own() -> None:

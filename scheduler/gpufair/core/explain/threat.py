@@ -98,6 +98,6 @@ def right_over(
     if victim.gpus <= here.take.excess(leaf, gpus).get(theirs, 0):
         return PreemptReason.TAKE_LIMIT
     short = is_debug(facts.policy, key.min_runtime, gpus)
-    if short and victim.gpus <= largest_victim(gpus) and here.debug.allows(leaf, gpus):
+    if short and victim.gpus <= largest_victim(gpus) and here.debug.allows(leaf, gpus, victim):
         return PreemptReason.DEBUG
     return None
