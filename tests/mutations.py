@@ -433,6 +433,13 @@ MUTATIONS: tuple[Mutation, ...] = (
         "p01 or drain",
     ),
     Mutation(
+        "whoever came by the debug right makes way whatever his size",
+        "debug.py",
+        "victim.gpus <= largest_victim(gpus) or victim.id in self._under",
+        "victim.gpus <= largest_victim(gpus)",
+        "p05 or debug or plain_pass or place",
+    ),
+    Mutation(
         "P5 in its own bound of the debug right a leaf takes only the places of its own",
         "debug.py",
         "if instead_of is not None and instead_of.spec.allocation == leaf else 0",

@@ -690,7 +690,7 @@ def debug_candidates(facts: Facts, here: PoolPass, record: Record) -> list[Candi
         victim
         for victims in here.exposed.by_leaf.values()
         for victim in victims
-        if victim.gpus <= record.gpus + 1 and victim.phase in STAYING and stays_within(victim)
+        if (victim.gpus <= record.gpus + 1 or victim in under) and victim.phase in STAYING and stays_within(victim)
     ]
     levels = _bands(
         facts.policy, ((here.shares.metric(other), other) for other in {victim.spec.allocation for victim in small})

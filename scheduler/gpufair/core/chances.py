@@ -24,7 +24,7 @@ from gpufair.core.model import Shape
 from gpufair.core.record import Record
 from gpufair.core.rivals import Rivals
 from gpufair.core.rooms import Rooms
-from gpufair.core.running import Movers, Running
+from gpufair.core.running import Movers, Running, sum_up
 from gpufair.core.share import Shares
 from gpufair.core.take import TakeLimit
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName, WorkloadId
@@ -55,7 +55,7 @@ class Chances:
         self._fits_freed: dict[tuple[Movers, Shape, Instant], bool] = {}
         self._compared: tuple[int, Rivals] | None = None  # as of so many changes of those who run
         self._lowest_in: dict[AllocationPath, int] = {}
-        self._fits_debug: dict[tuple[Shape, Instant, tuple[WorkloadId, ...]], bool] = {}
+        self._fits_debug: dict[tuple[Shape, Instant, tuple[WorkloadId, ...], bool], bool] = {}
         # By shape and end of protection, since the rooms were changed so often.
         self._fits_coming: dict[tuple[Shape, Instant], bool] = {}
         self._rooms_then = self.rooms.changes
@@ -306,7 +306,7 @@ class Chances:
         return (
             bool(self.running.exposed)
             and shape.gpus <= self.debug.most
-            and self._fits_without_small(shape, self._later(self.earliest(shape)))
+            and self._fits_without_small(shape, self._later(self.earliest(shape)), self.debug.expired, True)
         )
 
     def _debugs(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
@@ -316,25 +316,23 @@ class Chances:
 
     def fits_debug(self, leaf: AllocationPath, shape: Shape, until: Instant) -> bool:
         """Whether there would be room for a shape if everybody left who may be moved for it under the debug right."""
-        gpus = shape.gpus
-        if self.debug.allows(leaf, gpus):
-            return self._fits_without_small(shape, until)
-        expired = {
-            one: it
-            for one, it in self.debug.expired.items()
-            if it.gpus <= largest_victim(gpus) and self.debug.allows(leaf, gpus, it)
-        }
-        return bool(expired) and self._fits_without_small(shape, until, expired)
+        gpus, debug = shape.gpus, self.debug
+        places = {one: it for one, it in debug.expired.items() if debug.may_leave(leaf, gpus, it)}
+        room = debug.allows(leaf, gpus)
+        return (room or bool(places)) and self._fits_without_small(shape, until, places, room)
 
     def _fits_without_small(
-        self, shape: Shape, until: Instant, some: Mapping[WorkloadId, Record] | None = None
+        self, shape: Shape, until: Instant, places: Mapping[WorkloadId, Record], small: bool
     ) -> bool:
-        """Whether it would if all who are small enough left, or ``some`` of them."""
-        asked = shape, until, tuple(some or ())
+        """Whether it would if those left whose places may be taken, and, if these count, all who are small enough."""
+        asked = shape, until, tuple(places), small
         known = self._fits_debug.get(asked)
         if known is None:
-            running = self.running
-            freed = sum_up(running.unallocated, some) if some else running.freed_by_small(largest_victim(shape.gpus))
+            most = largest_victim(shape.gpus)
+            freed = self.running.freed_by_small(most) if small else self.running.freed_by_guests()
+            more = {one: it for one, it in places.items() if not small or it.gpus > most}
+            if more:
+                freed = freed.and_also(sum_up(more), rest=shape.counted)
             known = self._fits_debug[asked] = self.rooms.fits(shape, freed, until)
         return known
 

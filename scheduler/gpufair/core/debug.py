@@ -2,7 +2,8 @@
 
 It is bounded thrice: by the size of the victim (at most one GPU larger than the workload), by the GPUs of a pool that
 run under it, and by those of a leaf. Who started under it counts until it has left, whatever it would be allowed by then.
-Where that leaves no room, a newcomer may take the place of one of these whose protection is over.
+Once its protection is over it makes way for the next one, whatever its size: then a newcomer may come in its place where
+the bounds leave no room.
 """
 
 from __future__ import annotations
@@ -64,6 +65,12 @@ class DebugBudget:
         """The largest workload that may be started under the right now."""
         handed_over = max((record.gpus for record in self.expired.values()), default=0)
         return min(self._left + handed_over, self._per_leaf)
+
+    def may_leave(self, leaf: AllocationPath, gpus: int, victim: Record) -> bool:
+        """Whether somebody unprotected may be moved for so many GPUs of a leaf: he is small enough or came by the same
+        right, and with the newcomer in his place no more runs under it than may."""
+        small = victim.gpus <= largest_victim(gpus) or victim.id in self._under
+        return small and self.allows(leaf, gpus, victim)
 
     def allows(self, leaf: AllocationPath, gpus: int, instead_of: Record | None = None) -> bool:
         """Whether a leaf may start so many GPUs more under the right, once ``instead_of`` has left for them."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gpufair.core.chances import Chances
-from gpufair.core.debug import is_debug, largest_victim
+from gpufair.core.debug import is_debug
 from gpufair.core.facts import Facts
 from gpufair.core.model import PreemptReason
 from gpufair.core.plan import Plan, plan
@@ -129,14 +129,10 @@ def _by_debug_right(facts: Facts, here: Chances, record: Record) -> Plan | None:
 
 
 def _small(here: Chances, record: Record) -> Iterable[Record]:
-    """Unprotected allocated work of the pool that may be moved for a debug workload: it is small enough, and with it
-    in the other's place no more runs under the right than may."""
+    """Unprotected allocated work of the pool that may be moved for a debug workload."""
     leaf, gpus = record.spec.allocation, record.gpus
-    most, room = largest_victim(gpus), here.debug.allows(leaf, gpus)
     for group in here.running.exposed.values():
-        for victim in group.values():
-            if victim.gpus <= most and (room or here.debug.allows(leaf, gpus, victim)):
-                yield victim
+        yield from (victim for victim in group.values() if here.debug.may_leave(leaf, gpus, victim))
 
 
 def _debug_candidates(facts: Facts, shares: Shares, here: Chances, record: Record) -> list[Candidate]:

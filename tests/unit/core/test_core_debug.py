@@ -176,16 +176,34 @@ def test_in_its_own_bound_a_leaf_takes_the_places_of_its_own() -> None:
     assert moved_for(world, "p4")
 
 
-@pytest.mark.parametrize(("gpus", "moved"), [(1, True), (2, False), (3, False)])
-def test_a_place_that_is_too_small_is_none(gpus: int, moved: bool) -> None:
-    """Each who leaves has to hand over all that the newcomer lacks, and the size of a victim is bounded as ever."""
+def test_a_place_that_is_too_small_is_none() -> None:
+    """Each who leaves has to hand over all that the newcomer lacks."""
     world = two_under_the_right()
     for waiting in world.state.queue():
         world.feed(ev.Cancelled(world.now, CAUSE, waiting))
     world.advance(500)
     world.delays = Delays(0, 0, -1)
-    world.submit("p2", "b", gpus=gpus, min_runtime=1_000)
-    assert bool(moved_for(world, "p2")) is moved
+    world.submit("p2", "b", gpus=2, min_runtime=1_000)
+    assert not moved_for(world, "p2")
+
+
+@pytest.mark.parametrize(("after", "moved"), [(999, set()), (1_000, {"p0"})])
+def test_a_place_may_be_larger_than_what_it_is_taken_for(after: int, moved: set[str]) -> None:
+    """What came by the right goes by it, and the rest of its GPUs goes to those who come first by rank."""
+    world = world_of(8, policy=replace(DEBUG, debug_gpus=4, take_limit=None))
+    fill(world, "c", 4, 4)
+    world.delays = Delays(0, 0, 0)
+    world.submit("p0", "b", gpus=4, min_runtime=1_000)
+    world.advance(0)
+    assert set(world.state.facts.debugging) == {"p0"}
+    for waiting in world.state.queue():
+        world.feed(ev.Cancelled(world.now, CAUSE, waiting))
+    start = world.now
+    world.advance(after - (world.now - start))
+    world.delays = Delays(0, 0, -1)
+    world.submit("p1", "b", gpus=1, min_runtime=1_000)
+    # The other of c's, just as large, stays.
+    assert moved_for(world, "p1") == moved
 
 
 def test_a_leaf_has_a_bound_of_its_own() -> None:

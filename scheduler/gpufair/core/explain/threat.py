@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpufair.core.chances import Chances
-from gpufair.core.debug import is_debug, largest_victim
+from gpufair.core.debug import is_debug
 from gpufair.core.explain.answer import Threat
 from gpufair.core.explain.compare import Comparison, compare
 from gpufair.core.facts import Facts
@@ -98,6 +98,6 @@ def right_over(
     if victim.gpus <= here.take.excess(leaf, gpus).get(theirs, 0):
         return PreemptReason.TAKE_LIMIT
     short = is_debug(facts.policy, key.min_runtime, gpus)
-    if short and victim.gpus <= largest_victim(gpus) and here.debug.allows(leaf, gpus, victim):
+    if short and here.debug.may_leave(leaf, gpus, victim):
         return PreemptReason.DEBUG
     return None
