@@ -74,7 +74,9 @@ class Play:
         connection = served.body["connection"]
         self._connect(connection)
         self._check_losses(served.body["lost"], checkpoint)
-        if checkpoint is None:
+        if self._ask("'done' in globals()") == "False":
+            # Nothing was saved yet, or a session in which nothing had been run.
+            self._expect(self._promised == 0, "what was saved did not come back")
             self._cell(SETUP, LIMIT_S)
         done = int(self._ask("done"))
         self._expect(done >= self._promised, f"{done} cells came back, of {self._promised} that were saved")
