@@ -128,6 +128,7 @@ def run(folder: Path) -> dict[str, Any]:
         tracker = checkpoint.Tracker()
         with Watch() as watch:
             full = save(session, tracker)
+        tracker.close()
         times["dump_s"].append(watch.seconds)
         extra.append(watch.extra_mib)
         back: dict[str, Any] = {}
@@ -161,7 +162,9 @@ def increments(session: dict[str, Any], save: Callable[..., checkpoint.SaveResul
             result = save(large, tracker)
         taken.append(watch.seconds)
     figures: dict[str, Any] = {"increment_s": min(taken), "increment_mib": result.written_bytes / 2**20}
-    figures["by"] = "page tables" if tracker.memory.tracking else "checksums"
+    figures["by"] = (
+        "page tables" if tracker.memory.by_pages(memoryview(large["array0"]).cast("B")[:BLOCK]) else "checksums"
+    )
     large["note"] = 1
     with Watch() as watch:
         save(large, tracker)

@@ -190,6 +190,18 @@ def test_memory_that_is_given_back_is_not_taken_for_unchanged(pages: WrittenPage
     assert not pages.untouched(start, start + PAGE), "unmapped, or mapped anew"
 
 
+def test_one_tracker_after_another_tracks(pages: WrittenPages, tmp_path: Path) -> None:
+    """Memory that is watched by one is refused to another; the first lets go of it when it is closed."""
+    session = {"a": numpy.random.default_rng(1).random(1 << 18)}
+    piece = memoryview(session["a"]).cast("B")
+    for number in (1, 2, 3):
+        tracker = Tracker()
+        save(tmp_path, number, session, tracker)
+        assert tracker.memory.digest(piece, trusted=True), number
+        assert tracker.memory.by_pages(piece), number
+        tracker.close()
+
+
 def test_shared_memory_is_never_trusted(pages: WrittenPages, tmp_path: Path) -> None:
     """Others write to it through page tables of their own."""
     with (tmp_path / "f").open("w+b") as file:

@@ -85,6 +85,11 @@ class Memory:
         """Whether changes are found without reading."""
         return self._pages is not None and self._pages.trusted
 
+    def by_pages(self, view: memoryview) -> bool:
+        """Whether a piece is watched by the page tables."""
+        piece = self._known.get((address_of(view), view.nbytes))
+        return piece is not None and piece.checksum is None
+
     def begin(self) -> None:
         """A new look at all buffers begins; what is not asked for until ``end`` is forgotten."""
         for piece in self._known.values():

@@ -48,6 +48,10 @@ class Tracker:
         self.last: dict[str, str] | None = None
         self.lost: frozenset[str] = frozenset()
 
+    def close(self) -> None:
+        """Let go of the memory that is watched: another tracker of the same process cannot watch it before."""
+        self.memory.close()
+
     def saved(self, fingerprints: dict[str, str], lost: Collection[str]) -> None:
         """A checkpoint with these is complete, without those."""
         self.last, self.lost = fingerprints, frozenset(lost)

@@ -77,6 +77,7 @@ class WrittenPages:
 
     def __init__(self) -> None:
         """Raises: OSError: This kernel, or the rules of this container, have no such thing."""
+        self._faults = self._pagemap = -1
         number = _USERFAULTFD.get(platform.machine())
         if number is None or os.uname().sysname != "Linux":
             raise OSError("no write tracking on this platform")
@@ -85,7 +86,6 @@ class WrittenPages:
         if self._faults < 0:
             raise OSError(ctypes.get_errno(), "userfaultfd")
         self._process = os.getpid()
-        self._pagemap = -1
         try:
             fcntl.ioctl(self._faults, _API, bytearray(struct.pack("3Q", 0xAA, _WP_UNPOPULATED | _WP_ASYNC, 0)))
             self._pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
@@ -111,6 +111,9 @@ class WrittenPages:
             if file >= 0:
                 os.close(file)
         self._faults = self._pagemap = -1
+
+    def __del__(self) -> None:
+        self.close()  # memory that one watches is refused to the next
 
     @property
     def trusted(self) -> bool:
