@@ -93,6 +93,7 @@ class Gate:
             if cell.client == page.session.session:
                 cell.origin = page
         if self._attached is not None:
+            self._line.open = False  # until the newcomer hears the kernel: it may send its first cell at once
             self._wake()
 
     def leave(self, page: Page) -> None:

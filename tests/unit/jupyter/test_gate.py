@@ -8,7 +8,7 @@ import pytest
 
 from gpufair.client.types import CheckpointView
 from jupyter_gpufair import held, kernel_line
-from tests.unit.jupyter.gate_world import World
+from tests.unit.jupyter.gate_world import Client, World
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +56,24 @@ async def test_a_deaf_client_does_not_hold_up_the_others(monkeypatch: pytest.Mon
     cell = world.cell()
     world.session.becomes("running", (1, 1))
     await world.until(lambda: world.sent() == [cell])
+    world.gate.close(keep=False)
+
+
+async def test_a_newcomer_hears_the_output_of_its_first_cell() -> None:
+    """Its subscription may reach the kernel after its cell, and what the kernel says before is lost to it."""
+    world = World()
+    world.session.becomes("running", (1, 1))
+    first = world.cell()
+    await world.until(lambda: world.sent() == [first])
+    world.answer(first)
+    newcomer = Client()
+    newcomer.hears = False
+    world.gate.join(newcomer)
+    second = world.cell()
+    await world.until(lambda: world.gate.held == 1)
+    assert world.sent() == [first]
+    newcomer.hears = True
+    await world.until(lambda: world.sent() == [first, second])
     world.gate.close(keep=False)
 
 
