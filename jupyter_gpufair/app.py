@@ -20,6 +20,7 @@ from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.manager import (
     GpufairKernelManager,
     GpufairSessionManager,
+    TakingUp,
     provisioner_of,
     view_of,
 )
@@ -101,8 +102,9 @@ class GpufairExtension(ExtensionApp):
         """Called on the server's loop once it runs. Returns at once: the page need not wait for a scheduler."""
         loop = asyncio.get_running_loop()
         sessions().listeners = ((loop, self._session_changed),)
-        if isinstance(serverapp.session_manager, GpufairSessionManager):
-            serverapp.session_manager.reattached = loop.create_future()
+        for manager in (serverapp.session_manager, serverapp.kernel_manager):
+            if isinstance(manager, TakingUp):
+                manager.reattached = loop.create_future()
         self._background = loop.create_task(self._bring_up(serverapp))
 
     async def _bring_up(self, server: ServerApp) -> None:
@@ -139,9 +141,10 @@ class GpufairExtension(ExtensionApp):
 
     @staticmethod
     def _reattached(server: ServerApp) -> None:
-        future = getattr(server.session_manager, "reattached", None)
-        if future is not None and not future.done():
-            future.set_result(None)
+        for manager in (server.session_manager, server.kernel_manager):
+            future = getattr(manager, "reattached", None)
+            if future is not None and not future.done():
+                future.set_result(None)
 
     def _session_changed(self, session: Session) -> None:
         """Called on the server's loop after each change of a session."""

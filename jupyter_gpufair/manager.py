@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from jupyter_server._tz import utcnow
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 from jupyter_server.services.sessions.sessionmanager import SessionManager
 from tornado.ioloop import IOLoop
+from tornado.web import HTTPError
 
 from gpufair.client import AsyncClient
 from gpufair.core.errors import GpufairError
+from gpufair.paths import private_dir, state_dir
 from jupyter_gpufair import compat
+from jupyter_gpufair.held_file import KEEP_S
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.provisioner import GpufairProvisioner
 from jupyter_gpufair.session import Session
@@ -66,11 +73,42 @@ class OfflineBuffer(list[tuple[str, list[bytes]]]):
             self._full()
 
 
-class GpufairKernelManager(AsyncMappingKernelManager):
+class TakingUp:
+    """A restarted server takes up the sessions of the one before it within a second or so.
+
+    A page that asks sooner must not be told that its notebook has no kernel, or that its kernel is gone: it would give
+    up the cells that it waits for, and start a second one.
+    """
+
+    reattached: asyncio.Future[None] | None = None
+
+    @property
+    def taking_up(self) -> bool:
+        """Whether that is going on."""
+        return self.reattached is not None and not self.reattached.done()
+
+    async def taken_up(self) -> None:
+        """Wait for it, for a while."""
+        if self.reattached is not None and not self.reattached.done():
+            await asyncio.wait([self.reattached], timeout=REATTACH_S)
+
+
+class GpufairKernelManager(TakingUp, AsyncMappingKernelManager):
     """``ServerApp.kernel_manager_class``, unless another one is configured."""
 
+    async def list_kernels(self) -> list[dict[str, Any]]:
+        """Called for each look at the running kernels."""
+        await self.taken_up()
+        kernels: list[dict[str, Any]] = super().list_kernels()  # type: ignore[no-untyped-call]
+        return kernels
+
     def kernel_model(self, kernel_id: str) -> dict[str, Any]:
-        """Jupyter's model of a kernel, with our session in ``gpufair``."""
+        """Jupyter's model of a kernel, with our session in ``gpufair``.
+
+        Raises: tornado.web.HTTPError: 404, or 503 while it may still be found: a page asks again then.
+        """
+        if self.taking_up and kernel_id not in self:
+            raise HTTPError(503, "the sessions of the server before this one are being looked for")
         model: dict[str, Any] = super().kernel_model(kernel_id)  # type: ignore[no-untyped-call]
         if (view := view_of(self.get_kernel(kernel_id))) is not None:
             model["gpufair"] = view
@@ -119,26 +157,51 @@ class GpufairKernelManager(AsyncMappingKernelManager):
             self.log.error("Kernel %s could not be parked: %s", kernel_id, err)
 
 
-class GpufairSessionManager(SessionManager):
-    """``ServerApp.session_manager_class``, unless another one is configured.
-
-    A restarted server takes up the sessions of the one before it within a second or so. A page that asks sooner must
-    not be told that its notebook has no kernel: it would start a second one.
-    """
-
-    reattached: asyncio.Future[None] | None = None
-
-    async def _wait(self) -> None:
-        if self.reattached is not None and not self.reattached.done():
-            await asyncio.wait([self.reattached], timeout=REATTACH_S)
+class GpufairSessionManager(TakingUp, SessionManager):
+    """``ServerApp.session_manager_class``, unless another one is configured."""
 
     async def list_sessions(self) -> list[dict[str, Any]]:
         """Called for each look at the running sessions."""
-        await self._wait()
+        await self.taken_up()
         sessions: list[dict[str, Any]] = await super().list_sessions()  # type: ignore[no-untyped-call]
         return sessions
 
     async def session_exists(self, path: str) -> bool:
         """Called before a session is made for a document."""
-        await self._wait()
+        await self.taken_up()
         return bool(await super().session_exists(path))  # type: ignore[no-untyped-call]
+
+    async def save_session(self, session_id: str, **of: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Called for each new session of a document. ``of``: path, name, type, kernel_id."""
+        model: dict[str, Any] = await super().save_session(session_id, **of)  # type: ignore[no-untyped-call]
+        self._remember(session_id, of.get("kernel_id"))
+        return model
+
+    async def update_session(self, session_id: str, **to: Any) -> None:
+        """Called when a session is renamed, or given another kernel."""
+        await super().update_session(session_id, **to)  # type: ignore[no-untyped-call]
+        self._remember(session_id, to.get("kernel_id"))
+
+    def _remember(self, session_id: str, kernel_id: str | None) -> None:
+        manager: Any = self.kernel_manager
+        if kernel_id in manager and session_of(manager.get_kernel(kernel_id)) is not None:
+            try:
+                (private_dir(_session_ids()) / str(kernel_id)).write_text(session_id)
+            except OSError as err:
+                self.log.warning("Open pages will lose kernel %s when this server is restarted: %s", kernel_id, err)
+
+
+def _session_ids() -> Path:
+    return state_dir() / "session-ids"
+
+
+def session_id_of(kernel_id: str) -> str | None:
+    """The id of a kernel's session in the server before this one: a page whose session is gone gives up its cells."""
+    folder = _session_ids()
+    with suppress(OSError, UnicodeDecodeError):
+        for path in folder.iterdir():
+            if path.stat().st_mtime < time.time() - KEEP_S:
+                path.unlink()
+        found = (folder / kernel_id).read_text()[:100]
+        return found if re.fullmatch(r"[\w-]+", found) else None
+    return None

@@ -11,6 +11,7 @@ from gpufair.core.errors import GpufairError
 from jupyter_gpufair.held_file import files, held_folder, prune
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.launch import place_of
+from jupyter_gpufair.manager import session_id_of
 from jupyter_gpufair.provisioner import adopting
 from jupyter_gpufair.sessions import sessions
 from jupyter_gpufair.websocket import gate_of
@@ -63,7 +64,11 @@ async def _take_up(kernel_manager: Any, session_manager: Any, workload: Workload
         kernel.execution_state = "busy"
     if files(held_folder(), workload.id):
         gate_of(kernel)  # cells wait, and they need no browser to run
-    await session_manager.create_session(path=path, name=name, type=kind, kernel_id=workload.id)
+    of = {"path": path, "name": name, "type": kind, "kernel_id": workload.id}
+    if (known := session_id_of(workload.id)) is not None:
+        await session_manager.save_session(known, **of)
+    else:
+        await session_manager.create_session(**of)
     log.info("session %s (%s) was taken up again: it is %s", workload.id, path, workload.state)
 
 
