@@ -21,11 +21,13 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 
 from gpufair.client.notebooks import INPUT, JOB, RESULT, BadNotebook, NotebookJob
+from gpufair.node.files import write_private
 from jupyter_gpufair.batch import document, parameters
 from jupyter_gpufair.batch.keeper import Keeper, NotKept
 from jupyter_gpufair.kernel.__main__ import STAYS
 
 REPEATABLE = "gpufair-repeatable"  # a tag: no checkpoint after this cell; it may run again
+DONE = "done"  # the exit status of a run that came to its end
 BEGUN = "begun"  # the number of the cell that was begun last, and for the how-manieth time
 LEAVES = 128 + signal.SIGTERM
 _RESERVE_S = 1.0  # of the grace: to end the kernel
@@ -39,6 +41,8 @@ async def run(folder: Path) -> int:
     Raises:
         BadNotebook: There is no job, or its notebook cannot run.
     """
+    with suppress(OSError, ValueError):  # it came to its end, but was told to leave before anybody knew
+        return int((folder / DONE).read_text())
     try:
         job = NotebookJob(**json.loads((folder / JOB).read_bytes()))
         source = (folder / INPUT).read_bytes()
@@ -107,9 +111,19 @@ class _Run:
                 _say(f"the kernel died: {err}")
         document.end(self._notebook, state)
         self._save()
-        if state != "preempted":  # nothing goes on from here; the output has all that is worth keeping
-            shutil.rmtree(self._folder, ignore_errors=True)
-        return {"completed": 0, "preempted": LEAVES}.get(state, 1)
+        code = {"completed": 0, "preempted": LEAVES}.get(state, 1)
+        if state != "preempted":
+            self._clear(code)
+        return code
+
+    def _clear(self, code: int) -> None:
+        """Nothing goes on from here: the output has all that is worth keeping. How it ended stays."""
+        write_private(self._folder / DONE, str(code).encode())
+        for path in self._folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != DONE:
+                path.unlink(missing_ok=True)
 
     def _spec(self) -> KernelSpec:
         """How its kernel is started: ours wherever the notebook is in Python."""
@@ -158,6 +172,8 @@ class _Run:
         """Run what is left; how it ended."""
         cells = self._notebook.cells
         for number in range(self._finished, len(cells)):
+            if (state := await self._told_to_leave()) is not None:
+                return state
             cell = cells[number]
             if cell.cell_type == "code" and cell.source.strip():
                 state = await self._cell(client, cell, number)
@@ -165,8 +181,6 @@ class _Run:
                     return state
                 if can_keep and REPEATABLE not in cell.metadata.get("tags", []):
                     await self._keep(client, number + 1)
-            if (state := await self._told_to_leave()) is not None:
-                return state
         return "completed"
 
     async def _cell(self, client: NotebookClient, cell: NotebookNode, number: int) -> str | None:

@@ -76,7 +76,16 @@ def test_nothing_of_a_finished_run_is_left_but_what_it_says(tmp_path: Path) -> N
     played = Played(tmp_path / "run", notebook("secret = 'x'"))
     assert played.folder.stat().st_mode & 0o077 == 0
     assert played.start().wait(120) == 0, played.log()
-    assert not played.folder.exists()
+    assert [path.name for path in played.folder.iterdir()] == ["done"]
+
+
+@pytest.mark.parametrize(("source", "code"), [("print('x')", 0), ("1 / 0", 1)])
+def test_a_run_that_is_over_is_not_begun_again(tmp_path: Path, source: str, code: int) -> None:
+    """It may be told to leave in its last moment: then it is started once more, and says how it ended."""
+    played = finish(tmp_path / "run", notebook(source), code)
+    before = played.output.read_bytes()
+    assert played.start().wait(60) == code, played.log()
+    assert played.output.read_bytes() == before
 
 
 # -- with the real service ------------------------------------------------------------------------------------------
