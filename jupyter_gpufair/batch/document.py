@@ -130,9 +130,8 @@ def end(notebook: NotebookNode, state: str) -> None:
     last = facts["starts"][-1]
     last["until_s"] = time.time()
     last["gpu_s"] = last["gpus"] * (last["until_s"] - last["at_s"])
-    facts["state"] = state
-    facts["preemptions"] = sum(one.get("state") == "preempted" for one in facts["starts"][:-1]) + (state == "preempted")
-    last["state"] = state
+    facts["state"] = last["state"] = state
+    facts["preemptions"] = sum(one.get("state") == "preempted" for one in facts["starts"])
     facts["gpu_hours"] = sum(one.get("gpu_s", 0.0) for one in facts["starts"]) / 3600
     facts["ran_again"] = [number for number, cell in enumerate(notebook.cells) if facts_of(cell).get("runs", 0) > 1]
 

@@ -64,13 +64,7 @@ class Keeper:
         """
         self._sequence += 1
         name = f"cell-{finished:05d}-{self._sequence}"
-        asked = {"directory": str(self._directory), "id": name, "sequence": self._sequence, "key_file": str(self._key_file)}
-        try:
-            reply = await _ask(client, "gpufair_checkpoint_request", {**asked, "wait_s": 60.0}, _LIMIT_S)
-        except TimeoutError:
-            raise NotKept("the kernel did not finish its checkpoint in half an hour") from None
-        if reply.get("status") != "ok":
-            raise NotKept(str(reply.get("reason", "the kernel gave no reason")))
+        reply = await self._do(client, "checkpoint", name, sequence=self._sequence)
         self._taken.append(name)
         # The one before stays until this one has a successor: the last good one survives whatever happens to this.
         if len(self._taken) > 2:
@@ -84,11 +78,14 @@ class Keeper:
         Raises:
             NotKept: With the kernel's reason.
         """
-        asked = {"directory": str(self._directory), "id": name, "key_file": str(self._key_file), "wait_s": 60.0}
+        return await self._do(client, "restore", name)
+
+    async def _do(self, client: AsyncKernelClient, what: str, name: str, **more: int) -> dict[str, Any]:
+        asked = {"directory": str(self._directory), "id": name, "key_file": str(self._key_file), "wait_s": 60.0, **more}
         try:
-            reply = await _ask(client, "gpufair_restore_request", asked, _LIMIT_S)
+            reply = await _ask(client, f"gpufair_{what}_request", asked, _LIMIT_S)
         except TimeoutError:
-            raise NotKept("the kernel did not finish restoring in half an hour") from None
+            raise NotKept(f"the kernel did not finish its {what} in half an hour") from None
         if reply.get("status") != "ok":
             raise NotKept(str(reply.get("reason", "the kernel gave no reason")))
         return reply

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpufair.cli.options import AsJson, StateDir, client, complete_allocation, complete_profile, seconds_of
+from gpufair.cli.options import AsJson, StateDir, client, complete_allocation, complete_profile, usual
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.words import NOTHING, clean, gpu_time, localised, moment, percent, span
 
 if TYPE_CHECKING:
     from gpufair.client.insight import Choice, ForeseenStep
 
-_USUAL_S = 3600.0
 # What happens between the news: who starts, who is told to leave, who ends.
 _BETWEEN = frozenset({"kept", "given up", "releases", "stopped"})
 
@@ -89,10 +88,7 @@ def coach(
     state_dir: StateDir = None,
 ) -> None:
     """Say what asking for less protection or fewer GPUs would mean for the wait. Nothing is submitted."""
-    span_s = None if min_runtime is None else seconds_of(min_runtime, "--min-runtime")
-    if profile is None:
-        gpus = 1 if gpus is None else gpus
-        span_s = _USUAL_S if span_s is None else span_s
+    gpus, span_s = usual(profile, gpus, min_runtime)
     with client(state_dir) as service:
         seen = service.coach(
             profile=profile, allocation=allocation, gpus=gpus, nodes=nodes, gpu_type=gpu_type, min_runtime_s=span_s

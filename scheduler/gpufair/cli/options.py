@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpufair.core.model import Policy
 
 Found = TypeVar("Found")
+_USUAL_S = 3600.0
 _COMPLETE_S = 1.0  # a shell that hangs on Tab is worse than one that knows nothing
 
 
@@ -40,6 +41,14 @@ def seconds_of(duration: str, option: str) -> float:
         return parse_duration(duration) / 1000
     except ValueError as err:
         raise typer.BadParameter(str(err), param_hint=option) from err
+
+
+def usual(profile: str | None, gpus: int | None, min_runtime: str | None) -> tuple[int | None, float | None]:
+    """GPUs and seconds of protection to ask for: without a profile 1 GPU for an hour, where nothing else was said."""
+    span_s = None if min_runtime is None else seconds_of(min_runtime, "--min-runtime")
+    if profile is not None:
+        return gpus, span_s
+    return 1 if gpus is None else gpus, _USUAL_S if span_s is None else span_s
 
 
 def settings_of(settings: Iterable[str], policy: Policy) -> Policy:

@@ -18,7 +18,16 @@ from gpufair.cli.arrays import Member, members
 from gpufair.cli.exits import FAILED, CommandError, Wrong
 from gpufair.cli.find import find
 from gpufair.cli.notebook_run import NOTEBOOK, NotebookRun
-from gpufair.cli.options import AsJson, StateDir, WorkloadId, client, complete_allocation, complete_profile, seconds_of
+from gpufair.cli.options import (
+    AsJson,
+    StateDir,
+    WorkloadId,
+    client,
+    complete_allocation,
+    complete_profile,
+    seconds_of,
+    usual,
+)
 from gpufair.cli.output import emit_json, line
 from gpufair.cli.words import clean, plural, what
 from gpufair.client.notebooks import launch
@@ -27,7 +36,6 @@ if TYPE_CHECKING:
     from gpufair.client import Client
     from gpufair.client.types import Workload
 
-_USUAL_S = 3600.0
 _AT_ONCE = 8  # submissions under way
 _POLL_S, _SLOW_POLL_S = 0.3, 2.0
 _SHOWN = 5
@@ -88,13 +96,10 @@ def submit(
 ) -> None:
     """Run a program or a notebook when its turn comes: queued, protected for its minimum runtime, preempted, resumed.
 
-    A notebook goes on after its last finished cell. Before a program has to leave it gets SIGTERM, with the reason and the deadline in the file $GPUFAIR_NOTICE_FILE and as a
-    line on the descriptor $GPUFAIR_NOTICE_FD.
+    A notebook goes on after its last finished cell. Before a program has to leave it gets SIGTERM, with the reason and
+    the deadline in the file $GPUFAIR_NOTICE_FILE and as a line on the descriptor $GPUFAIR_NOTICE_FD.
     """
-    span_s = None if min_runtime is None else seconds_of(min_runtime, "--min-runtime")
-    if profile is None:
-        gpus = 1 if gpus is None else gpus
-        span_s = _USUAL_S if span_s is None else span_s
+    gpus, span_s = usual(profile, gpus, min_runtime)
     wish: dict[str, Any] = {
         "profile": profile,
         "allocation": allocation,
