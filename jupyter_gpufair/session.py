@@ -194,7 +194,7 @@ class Session:
 
     async def resume(self, *, from_checkpoint: bool = True) -> None:
         """Queue a parked session again."""
-        await self._sessions.link.call(lambda client: client.resume(self.kernel_id, from_checkpoint=from_checkpoint))
+        await self.ask(lambda client, kernel_id: client.resume(kernel_id, from_checkpoint=from_checkpoint))
 
     async def restart(self) -> None:
         """A fresh kernel: at once where one runs, else as soon as the state allows. Never waits for it.
@@ -244,7 +244,13 @@ class Session:
 
     async def ask(self, verb: Callable[[AsyncClient, str], Any]) -> Any:
         """Any other request about it."""
-        return await self._sessions.link.call(lambda client: verb(client, self.kernel_id))
+        before = self.workload
+        answer = await self._sessions.link.call(lambda client: verb(client, self.kernel_id))
+        if isinstance(answer, Workload) and self.workload is before:
+            # Known before the request is answered: a cell that follows it must meet the session as it is now. Had an
+            # event come meanwhile, the next one would say the same.
+            self.apply(answer)
+        return answer
 
     def close(self) -> None:
         """Forget it here; the session itself goes on."""

@@ -49,6 +49,7 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
     """
 
     hears = False
+    _joined = False
     _kernel_session: str | None = None  # the kernel's own session id, as this client saw it last
     _gate: Gate | None = None
 
@@ -74,13 +75,13 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
         connected = super().connect()
         if self._gate is not None and connected is not None:
             gate = self._gate
-            # After Jupyter's own callbacks, which wire the channels up.
-            connected.add_done_callback(lambda _: self._joined(gate))
+            # After Jupyter's own callbacks, which replay what the kernel said meanwhile.
+            connected.add_done_callback(lambda _: self._join(gate))
         return connected
 
-    def _joined(self, gate: Gate) -> None:
-        if self.channels:
-            self.hears = False
+    def _join(self, gate: Gate) -> None:
+        if self.channels and not self._joined:
+            self._joined = True
             gate.join(self)
             self._say_status(gate)
 
@@ -97,6 +98,9 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
         if gate is None or not self.channels:
             super().handle_incoming_message(incoming_msg)
             return
+        # What came with the handshake is read in the step that opened the websocket, before any callback: a gate that is
+        # open for others would let a cell through that this client cannot hear yet.
+        self._join(gate)
         channel, header, parts = self._read(incoming_msg)
         kind = header.get("msg_type")
         allowed = self.multi_kernel_manager.allowed_message_types

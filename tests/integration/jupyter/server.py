@@ -147,13 +147,24 @@ class Server:
 
 
 class Tab:
-    """A page with one kernel websocket."""
+    """A page with one kernel websocket. ``hasty``: a cell that it sends in one packet with the handshake.
 
-    def __init__(self, server: Server, kernel_id: str, session: str | None = None, timeout_s: float = 5.0) -> None:
+    Attributes:
+        hasty: The message id of that cell.
+    """
+
+    def __init__(
+        self, server: Server, kernel_id: str, session: str | None = None, timeout_s: float = 5.0, hasty: str | None = None
+    ) -> None:
         self.session = session or uuid.uuid4().hex
         self.messages: list[dict[str, Any]] = []
         url = f"{server.url.replace('http', 'ws', 1)}/api/kernels/{kernel_id}/channels?session_id={self.session}"
-        self.ws = websocket.create_connection(url, timeout_s, header=[f"Authorization: token {server.token}"])
+        more: dict[str, Any] = {}
+        if hasty is not None:
+            self.hasty, message = self._message("execute_request", execution(hasty), "shell")
+            frame = websocket.ABNF.create_frame(message, websocket.ABNF.OPCODE_TEXT).format()
+            more["socket"] = _HastySocket(server.port, frame)
+        self.ws = websocket.create_connection(url, timeout_s, header=[f"Authorization: token {server.token}"], **more)
 
     def __enter__(self) -> Self:
         return self
@@ -164,22 +175,24 @@ class Tab:
     def close(self) -> None:
         self.ws.close()
 
-    def send(self, kind: str, content: dict[str, Any], channel: str = "shell") -> str:
-        """Send a request; its id."""
+    def _message(self, kind: str, content: dict[str, Any], channel: str) -> tuple[str, str]:
         msg_id = uuid.uuid4().hex
         header = {
             "msg_id": msg_id, "msg_type": kind, "username": "", "session": self.session, "version": "5.3",
             "date": time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime()),
         }  # fmt: skip
         message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": channel, "buffers": []}
-        self.ws.send(json.dumps(message))
+        return msg_id, json.dumps(message)
+
+    def send(self, kind: str, content: dict[str, Any], channel: str = "shell") -> str:
+        """Send a request; its id."""
+        msg_id, message = self._message(kind, content, channel)
+        self.ws.send(message)
         return msg_id
 
     def run(self, code: str, **more: Any) -> str:
         """Run a cell."""
-        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False,
-                   "stop_on_error": True, **more}  # fmt: skip
-        return self.send("execute_request", content)
+        return self.send("execute_request", execution(code, **more))
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
         """The next message; None if none came."""
@@ -228,3 +241,23 @@ class Tab:
 def brief(message: dict[str, Any]) -> tuple[str, str, str]:
     """For error texts."""
     return message["channel"], message["header"]["msg_type"], str(message["content"])[:80]
+
+
+def execution(code: str, **more: Any) -> dict[str, Any]:
+    """The content of a request to run a cell."""
+    return {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False,
+            "stop_on_error": True, **more}  # fmt: skip
+
+
+class _HastySocket(socket.socket):
+    """Sends something more in the packet of the first thing that it is told to send."""
+
+    def __init__(self, port: int, more: bytes) -> None:
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM)
+        self._more = more
+        self.connect(("127.0.0.1", port))
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        more, self._more = self._more, b""
+        self.sendall(bytes(data) + more, flags)
+        return len(data)

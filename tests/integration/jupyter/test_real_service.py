@@ -25,6 +25,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         yield both
 
 
+@pytest.fixture(autouse=True)
+def none_left(pair: Pair) -> Iterator[None]:
+    """What a test that fails leaves running would take the next one's GPUs."""
+    yield
+    server, client = pair
+    for kernel in server.get("/api/kernels"):
+        server.call("DELETE", f"/api/kernels/{kernel['id']}", timeout_s=10)
+        wait_until(lambda kernel=kernel: client.workload(kernel["id"]).state == "ended")  # type: ignore[misc]
+
+
 def connection_file(server: Server, kernel: str) -> dict[str, object]:
     found: dict[str, object] = json.loads(Path(server.home, "runtime", f"kernel-{kernel}.json").read_text())
     return found
@@ -112,6 +122,18 @@ def test_a_parked_session_opens_on_a_cpu_and_goes_on_from_there_on_a_gpu(pair: P
     for each in (kernel, others[1]):
         assert server.call("DELETE", f"/api/kernels/{each}", timeout_s=10)[0] == 204
     wait_until(lambda: client.workload(kernel).state == "ended")
+
+
+def test_a_page_hears_the_cell_that_it_sends_with_its_handshake(pair: Pair) -> None:
+    """Though the kernel answers everybody else already: a page that was slow to be let in is not deaf to its own cell."""
+    server, _ = pair
+    kernel = server.new("hasty.ipynb")
+    with Tab(server, kernel) as tab:
+        assert tab.reply(tab.run("x = 5"))["status"] == "ok"
+    for _ in range(5):
+        with Tab(server, kernel, hasty="print(x)") as tab:
+            assert tab.reply(tab.hasty)["status"] == "ok"
+            assert tab.text(tab.hasty) == "5\n"
 
 
 def test_a_kernel_that_cannot_be_saved_is_shown_as_such_and_keeps_what_its_hooks_save(pair: Pair) -> None:
