@@ -32,7 +32,7 @@ def none_left(pair: Pair) -> Iterator[None]:
     server, client = pair
     for kernel in server.get("/api/kernels"):
         server.call("DELETE", f"/api/kernels/{kernel['id']}", timeout_s=10)
-        wait_until(lambda kernel=kernel: client.workload(kernel["id"]).state == "ended")  # type: ignore[misc]
+        wait_until(lambda kernel=kernel: client.workload(kernel["id"]).state == "ended")
 
 
 def connection_file(server: Server, kernel: str) -> dict[str, object]:
