@@ -1,5 +1,6 @@
 """Preemption of cells that do not simply end: the grace, the interrupt, the safe point, the fall-back, and what is said."""
 
+import random
 import time
 
 import pytest
@@ -128,6 +129,18 @@ def test_what_a_cell_did_is_saved_after_it_and_in_the_midst_of_a_long_loop(rig):
     assert count > 0
     reports = [report.kind for report in rig.service.of("w", "checkpoint_failed")]
     assert reports == []
+
+
+def test_a_seed_that_assigns_nothing_is_saved_as_well(rig):
+    rig.start("w", autosave_share=0.5)
+    connection = _serving(rig)["connection"]
+    assert _cell(rig, connection, "import random") == "ok"
+    before = len(until(lambda: rig.service.of("w", "checkpointed"), what="a checkpoint"))
+    assert _cell(rig, connection, "random.seed(7)") == "ok"
+    until(lambda: rig.service.of("w", "checkpointed")[before:], what="another checkpoint")
+    rig.service.command("stop", "w")
+    rig.service.wait("w", "released")
+    assert rig.ask(_again(rig, 1000), "random.random()") == str(random.Random(7).random())
 
 
 def test_a_preemption_during_a_checkpoint_that_nobody_asked_for(rig):

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, cast
 
-from gpufair.node.checkpoint import environment, process, settings
+from gpufair.node.checkpoint import environment, process, settings, surroundings
 from gpufair.node.checkpoint.catalogue import sweep
 from gpufair.node.checkpoint.coding import Coder, NotReadable
 from gpufair.node.checkpoint.deposit import Deposit, QuotaUsedUp
@@ -129,6 +129,7 @@ def save(
             store.release(id)
         raise CheckpointFailed(id, _told(err, directory)) from err
     others = process.user_threads()
+    around = surroundings.fingerprint()
     try:
         tracker.memory.begin()
         with Deposit(store, coder, tracker.memory, options) as deposit:
@@ -160,7 +161,7 @@ def save(
         )
         sealed = manifest.sealed(key, coder)
         store.publish(id, sealed)
-        tracker.saved(fingerprints, lost.keys() - (unsavable or {}).keys())
+        tracker.saved(fingerprints, lost.keys() - (unsavable or {}).keys(), around)
     except BaseException as err:
         with suppress(OSError):  # without its manifest it counts as absent
             store.remove(id)
@@ -230,6 +231,7 @@ def changes(
             if name not in unknown and (name in seen.failed or now.get(name) != last.get(name))
         ),
         unknown=tuple(unknown),
+        surroundings=surroundings.fingerprint() != tracker.surroundings,
         taken_s=time.monotonic() - began,
     )
 

@@ -29,13 +29,19 @@ def working_directory() -> str:
 
 def extras() -> list[tuple[str, object]]:
     """By name: the user's codecs, and the states of the global random number generators that the process uses."""
-    found: list[tuple[str, object]] = [(_RANDOM, random.getstate())]
-    if (numpy_random := sys.modules.get("numpy.random")) is not None:
-        found.append((_NUMPY, numpy_random.get_state()))
+    found = python_generators()
     if (states := torch.generator_states()) is not None:
         found.append((_TORCH, states))
     # One by one: a codec that cannot be saved itself takes no other with it.
     return found + [(f"{_CODECS}:{name}", function) for name, function in registered().items()]
+
+
+def python_generators() -> list[tuple[str, object]]:
+    """By name: the states of Python's and numpy's global generators."""
+    found: list[tuple[str, object]] = [(_RANDOM, random.getstate())]
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        found.append((_NUMPY, numpy_random.get_state()))
+    return found
 
 
 def take_extras(extras: dict[str, Any]) -> None:

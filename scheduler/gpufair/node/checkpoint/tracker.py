@@ -21,16 +21,18 @@ class Changes:
         changed: Those that differ, are new or are gone; large buffers that were written count without a look at what.
         unknown: Those that could not be looked at in the time given: any of them may have changed.
         taken_s: What it cost to find out.
+        surroundings: Whether what the session has beside its variables differs: see ``surroundings``.
     """
 
     changed: tuple[str, ...]
     unknown: tuple[str, ...]
     taken_s: float
+    surroundings: bool = False
 
     @property
     def none(self) -> bool:
         """Whether it is certain that nothing has changed."""
-        return not self.changed and not self.unknown
+        return not self.changed and not self.unknown and not self.surroundings
 
 
 class Tracker:
@@ -40,6 +42,7 @@ class Tracker:
         memory: What is known of its large buffers.
         last: The fingerprint of each variable in the last checkpoint; None before the first one.
         lost: Those that could not be saved in it.
+        surroundings: The fingerprint of what else it holds.
     """
 
     def __init__(self, *, track: bool = True) -> None:
@@ -47,14 +50,15 @@ class Tracker:
         self.memory = Memory(track=track)
         self.last: dict[str, str] | None = None
         self.lost: frozenset[str] = frozenset()
+        self.surroundings = ""
 
     def close(self) -> None:
         """Let go of the memory that is watched: another tracker of the same process cannot watch it before."""
         self.memory.close()
 
-    def saved(self, fingerprints: dict[str, str], lost: Collection[str]) -> None:
+    def saved(self, fingerprints: dict[str, str], lost: Collection[str], surroundings: str) -> None:
         """A checkpoint with these is complete, without those."""
-        self.last, self.lost = fingerprints, frozenset(lost)
+        self.last, self.lost, self.surroundings = fingerprints, frozenset(lost), surroundings
 
     @staticmethod
     def fingerprints(records: Sequence[Record], buffers: Sequence[tuple[str, ...]]) -> dict[str, str]:
