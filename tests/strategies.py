@@ -181,7 +181,7 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
     """Let one command happen."""
     world.advance(command.wait)
     now, one, two, three = world.now, command.one, command.two, command.three
-    if command.what == "submit":
+    if command.what in {"submit", "withhold"}:
         _submit(world, script, command, index)
         return
     if command.what in {"cordon", "drain", "uncordon", "lose", "join"}:
@@ -255,6 +255,7 @@ def _submit(world: World, script: Script, command: Command, index: int) -> None:
             demands=demands,
             idle_release=4_000 if script.policy.take_limit is not None and three % 4 == 3 else None,
             movable=bool(three % 3) and one % 4 == 0,
+            withheld=command.what == "withhold",
         )
     except GpufairError:
         return

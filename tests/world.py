@@ -213,6 +213,7 @@ class World:
         idle_release: int | None = None,
         movable: bool = False,
         demands: Mapping[str, object] = MappingProxyType({}),
+        withheld: bool = False,
     ) -> list[act.Action]:
         if expected is None:
             expected = self.durations[len(self.journal) % len(self.durations)]
@@ -230,7 +231,7 @@ class World:
             expected=None if expected is None else Millis(expected),
             idle_release=None if idle_release is None else Millis(idle_release),
         )
-        return self.feed(ev.Submitted(self.now, CAUSE, WorkloadId(name), spec))
+        return self.feed(ev.Submitted(self.now, CAUSE, WorkloadId(name), spec, withheld))
 
     def phase(self, name: str) -> Phase:
         return self.state.workload(WorkloadId(name)).phase

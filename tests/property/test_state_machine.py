@@ -35,7 +35,7 @@ class Cluster(RuleBasedStateMachine):
         self.world = begin(self.script)
         self.steps = 0
 
-    @rule(what=st.sampled_from(USERS), one=NUMBERS, two=NUMBERS, three=NUMBERS)
+    @rule(what=st.sampled_from((*USERS, "withhold", "resume")), one=NUMBERS, two=NUMBERS, three=NUMBERS)
     def user(self, what: str, one: int, two: int, three: int) -> None:
         self._do(Command(0, what, one, two, three))
 

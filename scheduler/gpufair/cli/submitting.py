@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from gpufair.cli.arrays import Member, members
+from gpufair.cli.awaited import awaited
 from gpufair.cli.exits import FAILED, CommandError, Wrong
 from gpufair.cli.find import find
 from gpufair.cli.notebook_run import NOTEBOOK, NotebookRun
@@ -80,6 +81,15 @@ def submit(
             "--array", metavar="NAME=VALUES", help="One run for each value, as lr=0.1,0.01 or seed=0-9; {lr} stands for it."
         ),
     ] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--after", metavar="ID[,ID]", help="Start only when these have ended well; a name means a whole array of it."
+        ),
+    ] = None,
+    after_any: Annotated[
+        list[str] | None, typer.Option("--after-any", metavar="ID[,ID]", help="Start only when these have ended, well or not.")
+    ] = None,
     env: Annotated[
         list[str] | None,
         typer.Option("--env", metavar="NAME[=VALUE]", help="A variable for it; without a value, as it is here."),
@@ -136,6 +146,7 @@ def submit(
         return service.submit({"type": "command", "argv": argv, "cwd": where, "env": env}, id=workload, name=label, **wish)
 
     with client(state_dir) as service:
+        wish |= awaited(service, after or [], after_any or [])
         done = _all(runs, lambda run: one(service, run))
         if not follow:
             _tell(done, as_json)
@@ -208,7 +219,8 @@ def _tell(done: Sequence[Workload], as_json: bool) -> None:
 
 
 def _said(one: Workload) -> str:
-    return f"{clean(one.label)} ({one.id[:8]}) is {what(one)}"
+    because = f": {clean(one.reason)}" if one.reason and not one.live else ""  # what it was to wait for went wrong
+    return f"{clean(one.label)} ({one.id[:8]}) is {what(one)}{because}"
 
 
 def _name_of(command: Sequence[str]) -> str:

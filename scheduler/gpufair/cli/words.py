@@ -162,6 +162,8 @@ def what(workload: Workload) -> str:
     if workload.on_cpu and workload.state == "running":
         place = f", queued {ordinal(workload.position)}" if workload.position is not None else ""
         return f"open on a CPU node{place}"
+    if awaited := workload.after + workload.after_any:
+        return f"waiting for {awaited[0][:8] if len(awaited) == 1 else f'{len(awaited)} others'} to end"
     if workload.state == "queued" and workload.position is not None:
         more = ordinal(workload.position)
     elif workload.state == "running":

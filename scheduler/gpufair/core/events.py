@@ -102,17 +102,19 @@ class MaintenanceCancelled(Event):
 
 @dataclass(frozen=True, slots=True)
 class Submitted(Event):
-    """A workload was asked for."""
+    """A workload was asked for. A ``withheld`` one waits for something outside: it rests until ``ResumeRequested``."""
 
     workload: WorkloadId
     spec: WorkloadSpec
+    withheld: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled(Event):
-    """Its owner ended it; no checkpoint is taken."""
+    """Its owner ended it, or ``why`` says what did; no checkpoint is taken."""
 
     workload: WorkloadId
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,8 +124,8 @@ class Facts:
         record = self.records.get(workload)
         return record.label if record is not None else workload
 
-    def add(self, workload: WorkloadId, spec: WorkloadSpec) -> None:
-        """Queue a new workload."""
+    def add(self, workload: WorkloadId, spec: WorkloadSpec, withheld: bool = False) -> None:
+        """Queue a new workload, unless it is ``withheld``."""
         record = Record(
             id=workload,
             spec=spec,
@@ -134,7 +134,10 @@ class Facts:
             weight=self.weights.of(spec.shape.gpu_type),
         )
         self.records[workload] = record
-        self.enqueue(record)
+        if withheld:
+            record.phase, record.withheld, record.reason = Phase.PARKED, True, "it is not to start yet"
+        else:
+            self.enqueue(record)
 
     def enqueue(self, record: Record) -> None:
         """Give it its place in the queue: that of its first submission."""

@@ -44,7 +44,7 @@ class Phase(StrEnum):
     RUNNING = "running"
     CHECKPOINTING = "checkpointing"  # notice given; GPUs are held until they are really free
     STOPPING = "stopping"  # told to stop without (or after) a checkpoint; GPUs are held until really free
-    PARKED = "parked"  # a session without GPUs that its owner can resume
+    PARKED = "parked"  # a session without GPUs that its owner can resume, or a workload that is not to start yet
     ENDED = "ended"
 
 

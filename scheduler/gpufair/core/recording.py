@@ -98,13 +98,14 @@ def _maintenance_cancelled(event: ev.MaintenanceCancelled, facts: Facts) -> Touc
 
 @record_event.register
 def _submitted(event: ev.Submitted, facts: Facts) -> Touched:
-    facts.add(event.workload, event.spec)
+    facts.add(event.workload, event.spec, event.withheld)
     return ()
 
 
 @record_event.register
 def _cancelled(event: ev.Cancelled, facts: Facts) -> Touched:
-    facts.record(event.workload).cancelled = True
+    record = facts.record(event.workload)
+    record.cancelled, record.cancelled_why = True, event.why
     return (event.workload,)
 
 

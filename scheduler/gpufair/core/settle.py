@@ -28,11 +28,13 @@ def settle(facts: Facts, record: Record, cause: CauseId) -> Action | None:
     if phase is Phase.ENDED:
         return None
     if record.cancelled:
-        return End(cause, record.id, Outcome.CANCELLED, "cancelled before it held any GPUs")
+        why = record.cancelled_why or "cancelled before it held any GPUs"
+        return End(cause, record.id, Outcome.CANCELLED, why)
     if phase is Phase.QUEUED and record.parking is not None:
         return Park(cause, record.id, "parked while it was waiting")
     if phase is Phase.PARKED and record.touched:
-        return Requeue(cause, record.id, "its owner wants it back")
+        why = "waiting for its turn" if record.withheld else "its owner wants it back"
+        return Requeue(cause, record.id, why)
     return None
 
 
@@ -42,7 +44,7 @@ def _while_holding(facts: Facts, record: Record, cause: CauseId) -> Action | Non
     if record.phase is Phase.STOPPING:
         return None
     if record.cancelled:
-        return Stop(cause, record.id, held.incarnation, "cancelled by its owner")
+        return Stop(cause, record.id, held.incarnation, record.cancelled_why or "cancelled by its owner")
     if len(held.leases) < record.spec.shape.nodes:
         return Stop(cause, record.id, held.incarnation, "one of its nodes was lost; a gang starts and stops whole")
     if record.extension is not None and record.phase in STAYING:
@@ -66,7 +68,7 @@ def _while_holding(facts: Facts, record: Record, cause: CauseId) -> Action | Non
 
 def _after_release(facts: Facts, record: Record, cause: CauseId) -> Action:
     if record.cancelled:
-        return End(cause, record.id, Outcome.CANCELLED, "cancelled by its owner")
+        return End(cause, record.id, Outcome.CANCELLED, record.cancelled_why or "cancelled by its owner")
     if record.exit is not None:
         outcome, why = record.exit
         return End(cause, record.id, outcome, why or f"it ended by itself: {outcome}")

@@ -36,8 +36,15 @@ class Detail:
     preflight: dict[str, Any] | None = None  # the last answer of its kernel, with "at_s"; not durable
     unsaved: tuple[tuple[str, str], ...] = ()  # (cell, reason): what the last stay did and no checkpoint holds
     stand_in: str = ""  # the workload that last ran its kernel on a CPU node; see ``standin``
+    after: tuple[str, ...] = ()  # workloads that have to end well before it is queued; see ``dependencies``
+    after_any: tuple[str, ...] = ()  # those that have to end
     pending: tuple[Pending, ...] = ()
     checkpoints: tuple[dict[str, Any], ...] = ()  # as in the API, oldest first
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """All that have to end before it is queued."""
+        return self.after + self.after_any
 
     def to_dict(self) -> dict[str, Any]:
         """What is kept durably."""
@@ -52,7 +59,8 @@ class Detail:
         values = {key: value for key, value in data.items() if key in known}
         values["pending"] = tuple(Pending(**item) for item in values.get("pending") or ())
         values["unsaved"] = tuple((str(cell), str(reason)) for cell, reason in values.get("unsaved") or ())
-        values["checkpoints"] = tuple(values.get("checkpoints") or ())
+        for key in ("checkpoints", "after", "after_any"):
+            values[key] = tuple(values.get(key) or ())
         return cls(**values)
 
 

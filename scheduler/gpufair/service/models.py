@@ -12,6 +12,8 @@ from gpufair.service.submission import Wanted
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"
 
+MOST_AWAITED = 1000  # each end of one is a small change of what is kept of all the others
+
 WorkloadName = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 PlainName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Line = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -80,6 +82,8 @@ class Submission(Wish):
     id: WorkloadName | None = None
     notebook: Annotated[str, StringConstraints(max_length=4096)] | None = None
     kernel_name: Line | None = None
+    after: Annotated[list[WorkloadName], Field(max_length=MOST_AWAITED)] = []
+    after_any: Annotated[list[WorkloadName], Field(max_length=MOST_AWAITED)] = []
 
 
 class Question(Wish):

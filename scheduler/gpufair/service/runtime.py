@@ -61,6 +61,7 @@ class Runtime:
         self.broadcast = Broadcast()
         self._state = State(validate=self._options.validate)
         self._details: dict[WorkloadId, Detail] = {}
+        self._waiting: set[WorkloadId] = set()  # for others to end: those whose details say so
         self._asked: deque[Asked[Any]] = deque()
         self._arrived = asyncio.Event()
         self._turning = asyncio.Lock()  # held while the state is ahead of the journal
@@ -244,7 +245,7 @@ class Runtime:
             if not self._sound:
                 await self._rebuild()
             self._retry_at = None
-            turn = Turn(self.now(), self._state, self._details, self._journal.seq + 1)
+            turn = Turn(self.now(), self._state, self._details, self._journal.seq + 1, self._waiting)
             if self._pass_time(turn):
                 culprit = self._take_steps(turn, batch)
                 if culprit is not None:
@@ -305,6 +306,8 @@ class Runtime:
             self._last_at = self._state.now
             self._said = ""
         self._details.update(turn.staged)
+        for workload, detail in turn.staged.items():
+            (self._waiting.add if detail.awaited else self._waiting.discard)(workload)
         for asked in batch:
             asked.answer()
         if self.backend is not None and turn.actions:
@@ -320,6 +323,7 @@ class Runtime:
         self._sound = False
         recovered = await rebuild(self._journal, self._options.validate)
         self._state, self._details = recovered.state, recovered.details
+        self._waiting = {workload for workload, detail in self._details.items() if detail.awaited}
         self._snapshot_seq, self._last_at = recovered.snapshot_seq, recovered.last_at
         self._sound = True
 

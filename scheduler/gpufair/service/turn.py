@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from gpufair.core import actions as act
 from gpufair.core.events import Event
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, WorkloadId
-from gpufair.service import codec, standin
+from gpufair.service import codec, dependencies, standin
 from gpufair.service.details import Detail
 from gpufair.service.store import NewEntry
 
@@ -30,12 +31,15 @@ class Turn:
     state: State
     _details: dict[WorkloadId, Detail]  # committed ones
     _next_seq: int
+    _waiting: Collection[WorkloadId] = ()  # who waits for others, by what is committed
     entries: list[NewEntry] = field(default_factory=list)
     actions: list[act.Action] = field(default_factory=list)
     staged: dict[WorkloadId, Detail] = field(default_factory=dict)
     durable: set[WorkloadId] = field(default_factory=set)
     touched: set[WorkloadId] = field(default_factory=set)
     afterwards: list[Callable[[], None]] = field(default_factory=list)
+    _ended: deque[WorkloadId] = field(default_factory=deque)  # of which those who wait have not heard yet
+    _telling: bool = False
 
     def cause(self) -> CauseId:
         """A name for the next event: the number that its journal entry will have."""
@@ -60,7 +64,22 @@ class Turn:
             self.touched.add(action.workload)
             self._follow(action)
         standin.settle(self, [action.workload for action in actions])
+        self._ended += [action.workload for action in actions if isinstance(action, act.End)]
+        self._tell_of_ends()
         return actions
+
+    def waiting(self) -> set[WorkloadId]:
+        """Who waits for others, or did so when the turn began."""
+        return {*self._waiting, *(workload for workload, detail in self.staged.items() if detail.awaited)}
+
+    def _tell_of_ends(self) -> None:
+        """One end may be the cause of others: one after the other, since a chain may be longer than a stack is deep."""
+        if self._telling:
+            return
+        self._telling = True
+        while self._ended:
+            dependencies.settle(self, self._ended.popleft())
+        self._telling = False
 
     def detail(self, workload: WorkloadId) -> Detail:
         """The detail of a workload, changes of this turn included."""

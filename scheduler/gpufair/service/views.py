@@ -12,6 +12,7 @@ from gpufair.core.model import Kind, Phase, Policy, Shape
 from gpufair.core.record import NodeView
 from gpufair.core.state import State
 from gpufair.core.units import Instant, WorkloadId
+from gpufair.service import dependencies
 from gpufair.service.config import Profile
 from gpufair.service.details import Detail, checkpoint_dict
 from gpufair.service.submission import usual_priority
@@ -36,6 +37,7 @@ def workload_view(
     launch: Mapping[str, Any] = spec.launch
     landing = record.landing
     at, waits_for = _waiting(state, workload, position) if position is not None else (None, "")
+    awaited = dependencies.waits_for(state, detail)
     return {
         "id": it.id,
         "name": spec.name,
@@ -66,8 +68,10 @@ def workload_view(
         "position": position,
         "estimate_s": seconds(at),
         "start_by_s": seconds(landing.start_by) if position is not None and landing is not None else None,
-        "waits_for": waits_for,
-        "reason": it.reason,
+        "waits_for": awaited or waits_for,
+        "after": list(detail.after),
+        "after_any": list(detail.after_any),
+        "reason": f"it waits for {awaited}" if awaited else it.reason,
         "busy": it.busy,
         "beneficiary": it.beneficiary,
         "checkpoint": checkpoint_dict(it.checkpoint) if it.checkpoint else None,

@@ -109,3 +109,28 @@ def test_a_run_that_fails_is_a_failed_command(rig: Rig) -> None:
     """So that a script notices."""
     rig.start()
     assert gpufair(rig, "submit", "-f", "--", "bash", "-c", "echo oh; exit 3", code=1).endswith("oh\n")
+
+
+def test_what_waits_for_other_work_is_not_forgotten(rig: Rig) -> None:
+    """The service is killed while a pipeline waits; what comes after a failure does not run."""
+    rig.start()
+    go = rig.folder / "go"
+    first = rig.submit("first", f"until [ -e {go} ]; do sleep 0.05; done")
+    gpufair(rig, "submit", "--name", "part", "--after", first["id"], "--array", "k=1,2", "--", "bash", "-c", "exit $(({k} - 1))")
+    gpufair(rig, "submit", "--name", "never", "--after", "part", "--", "touch", "never")
+    gpufair(rig, "submit", "--name", "last", "--after-any", "part", "--", "touch", "last")
+    assert "It waits for " in gpufair(rig, "why", "last")
+    rig.kill()
+    rig.start()
+    go.touch()
+    ended = {one: rig.await_state(_id(rig, one), "ended")["outcome"] for one in ("last", "never", "part[k=1]", "part[k=2]")}
+    assert ended == {"last": "completed", "never": "cancelled", "part[k=1]": "completed", "part[k=2]": "failed"}
+    assert (rig.folder / "last").exists()
+    assert not (rig.folder / "never").exists()
+    assert "which was to end well before it, has ended as failed" in rig.get(_id(rig, "never"))["reason"]
+    rig.check_books()
+
+
+def _id(rig: Rig, name: str) -> str:
+    (found,) = (one["id"] for one in rig.ask("GET", "/workloads")["workloads"] if one["name"] == name)
+    return str(found)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpufair.cli import submitting
-from tests.unit.cli.conftest import TRAIN, Gpufair
+from tests.unit.cli.conftest import SWEEP, TRAIN, Gpufair
 from tests.unit.client.fake_service import Asked, FakeService, Reply, problem, workload
 
 LOG = f"GET /api/v1/workloads/{TRAIN}/log"
@@ -84,6 +84,58 @@ def test_an_array_is_one_submission_for_each_value(gpufair: Gpufair, fake: FakeS
     assert sent[3]["launch"]["env"] == {"GPUFAIR_ARRAY_INDEX": "3", "GPUFAIR_ARRAY_SIZE": "7"}
     assert len({one["id"] for one in sent}) == 7
     assert "… 7 runs in all" in seen.out
+
+
+def test_work_that_waits_for_other_work(gpufair: Gpufair, fake: FakeService) -> None:
+    """Each of an array does; by ids, their beginnings, and names."""
+    fake.routes["POST /api/v1/workloads"] = accepted
+    seen = gpufair(
+        *("submit", "--after", f"train,{SWEEP}", "--after", "train", "--after-any", "9999a", "--array", "k=1,2"),
+        *("--", "./run"),
+    )
+    assert seen.code == 0, seen.err
+    for one in fake.calls("POST /api/v1/workloads"):
+        assert one.json["after"] == [TRAIN, SWEEP]
+        assert one.json["after_any"] == ["9999aaaa-0000-4000-8000-000000000003"]
+
+
+def test_the_name_of_an_array_means_all_of_it(gpufair: Gpufair, fake: FakeService) -> None:
+    """One of its runs is meant by its own name, commas and all."""
+    runs = [workload(f"id-{k}", name=f"sweep[k={k},s=0]", state="ended" if k == 3 else "running") for k in range(4)]
+    fake.routes["GET /api/v1/workloads"] = Reply(body={"workloads": runs})
+    fake.routes["POST /api/v1/workloads"] = accepted
+    for asked, ids in (("sweep", ["id-0", "id-1", "id-2"]), ("sweep[k=3,s=0],id-1", ["id-3", "id-1"])):
+        assert gpufair("submit", "--after", asked, "--", "./run").code == 0
+        assert fake.calls("POST /api/v1/workloads")[-1].json["after"] == ids
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (("--after", "nobody"), 4, "there is no workload 'nobody'"),
+        (("--after", "train,"), 2, "write it as ID or ID,ID"),
+        (("--after", "train", "--after-any", TRAIN), 2, "is in --after and in --after-any"),
+    ],
+)
+def test_waiting_for_what_is_not_there(
+    gpufair: Gpufair, fake: FakeService, args: tuple[str, ...], code: int, says: str
+) -> None:
+    seen = gpufair("submit", *args, "--", "./run")
+    assert (seen.code, says in seen.err) == (code, True), seen.err
+    assert not fake.calls("POST /api/v1/workloads")
+
+
+def test_what_it_waits_for_is_told(gpufair: Gpufair, fake: FakeService) -> None:
+    """And what had gone wrong before it was submitted."""
+    waits = {"state": "parked", "position": None, "after": ["3f2a81c0-x"], "after_any": []}
+    over = {"state": "ended", "outcome": "cancelled", "position": None, "reason": "never started, as x has ended as failed"}
+    for fields, says in (
+        (waits, "is waiting for 3f2a81c0 to end"),
+        (waits | {"after_any": ["9999aaaa"]}, "is waiting for 2 others to end"),
+        (over, "is ended, cancelled: never started, as x has ended as failed"),
+    ):
+        fake.routes["POST /api/v1/workloads"] = Reply(201, workload("abcd", kind="batch", **fields))
+        assert says in gpufair("submit", "--", "./run").out
 
 
 def test_a_refused_array_is_refused_once(gpufair: Gpufair, fake: FakeService) -> None:

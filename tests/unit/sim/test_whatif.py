@@ -233,6 +233,16 @@ def test_sessions_go_on_where_they_were() -> None:
     assert life.ended is not None or life.stints or life.waiting_since is None
 
 
+def test_work_that_waits_for_other_work_is_left_out() -> None:
+    """The state does not know what it waits for; that it is there must not stop the play."""
+    state = copied(played([batch("first", 0, HOUR)], 10 * MINUTE).state)
+    spec = batch("held", 0, HOUR).spec
+    state.handle(ev.Submitted(state.now, CauseId("test"), WorkloadId("held"), spec, withheld=True))
+    life = whatif(state, Change(), 4, NONE).before.story.lives[WorkloadId("held")]
+    assert life.ended is None
+    assert not life.stints
+
+
 def test_everything_that_can_be_under_way_goes_on() -> None:
     """A busy cluster with sessions, gangs and debug runs, every invariant checked at every event of both plays."""
     world = worlds.world("steady").make(Setting(Cluster.parse("2x8"), days=0.4, seed=2))

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 
 from gpufair.core import events as ev
-from gpufair.core.errors import UnknownWorkload, WrongPhase
+from gpufair.core.errors import WrongPhase
 from gpufair.core.model import HOLDING, Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
-from gpufair.service import standin
+from gpufair.service import dependencies, standin
 from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
@@ -45,14 +45,13 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
     wanted = body.wanted(launch)
 
     def step(turn: Turn) -> tuple[bool, tuple[str, ...]]:
-        try:
-            known = turn.state.workload(workload)
-        except UnknownWorkload:
-            spec = spec_of(wanted, user, it.config, turn.state.tree)
-            turn.handle(ev.Submitted(turn.now, turn.cause(), workload, spec))
-            return True, turn.state.advice(spec)
-        who.require_owner(known.spec.user, f"workload id {workload!r} is taken; it")
-        return False, turn.state.advice(known.spec)
+        if workload in turn.state.facts.records:
+            spec = turn.state.workload(workload).spec
+            who.require_owner(spec.user, f"workload id {workload!r} is taken; it")
+            return False, turn.state.advice(spec)
+        spec = spec_of(wanted, user, it.config, turn.state.tree)
+        dependencies.submit(turn, workload, spec, body.after, body.after_any)
+        return True, turn.state.advice(spec)
 
     new, warnings = await it.runtime.do(step)
     if not new:
@@ -214,8 +213,11 @@ async def why(request: Request, workload: Id) -> Answer:
     """Why it is where it is, from the same state that decided."""
 
     name, it = WorkloadId(workload), context(request)
+    detail = it.runtime.detail(name)
     answer = await it.runtime.think(lambda state: explanation_view(state, state.explain(name), len(state.queue())))
-    if await it.runtime.read(lambda state: standin.of(state, it.runtime.detail(name))) is not None:
+    if awaited := await it.runtime.read(lambda state: dependencies.waits_for(state, detail)):
+        answer["sentence"] = f"It waits for {awaited}; then it is queued."
+    if await it.runtime.read(lambda state: standin.of(state, detail)) is not None:
         answer["sentence"] = f"{standin.OPEN} {answer['sentence']}"
     return answer
 

@@ -30,6 +30,7 @@ class Item:
     interrupted: bool = False  # somebody waits for it: it is queued again instead of being parked
     parking: bool = False  # its owner wants it parked
     cancelled: bool = False
+    withheld: bool = False  # it rests because it must not be queued yet, and was not queued before
     restores: bool = True  # its next start is from its checkpoint
     failures: int = 0  # starts in a row that failed
     used: Millis = Millis(0)  # how long it held its GPUs in earlier starts, as far as that is not lost

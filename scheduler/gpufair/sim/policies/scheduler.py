@@ -138,7 +138,10 @@ class Scheduler(Life):
             check_spec(spec, self)
             self._fitting.add(key)
         item = self.items[event.workload] = Item(event.workload, spec, self.now)
-        self.wait(item)
+        if event.withheld:
+            item.phase, item.withheld = Phase.PARKED, True
+        else:
+            self.wait(item)
         return True
 
     def _reported(self, event: ev.Started | ev.CheckpointDone | ev.ActivityReported) -> None:
@@ -223,6 +226,8 @@ class Scheduler(Life):
     def _resume_requested(self, item: Item, from_checkpoint: bool) -> None:
         if item.phase is Phase.PARKED:
             item.restores = from_checkpoint
+            if item.withheld:
+                item.withheld, item.submitted_at = False, self.now
             self.requeue(item, "its owner wants it back")
         elif item.phase not in STAYING:
             # On its way out: it comes back instead of being parked. A queued one does so anyway.

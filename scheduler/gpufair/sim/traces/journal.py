@@ -55,6 +55,7 @@ class _Life:
     up_since: Instant | None = None
     ran: Millis = Millis(0)
     ended: str = ""
+    withheld: bool = False  # it must not run yet
 
     def stop(self, at: Instant) -> None:
         """Its GPUs are free."""
@@ -83,6 +84,10 @@ class _Lives:
             for there in self.known.values():
                 if there.up_since is not None and node in there.nodes:
                     there.stop(at)
+        elif kind == "ResumeRequested":
+            life = self.known.get(text_of(record, "workload"))
+            if life is not None and life.withheld:
+                life.withheld, life.submit = False, at  # before that it could not have run
         elif kind in ENDS or kind in {"Start", "Started", "Cancelled", "End"}:
             workload = text_of(record, "workload")
             life = self.known.get(workload)
@@ -99,7 +104,7 @@ class _Lives:
             raise Wrong("a submission names no workload")
         if workload in self.known:
             raise Wrong(f"workload {workload!r} was submitted in entry {self.known[workload].line} already")
-        self.known[workload] = _Life(line, at, object_of(record, "spec"))
+        self.known[workload] = _Life(line, at, object_of(record, "spec"), withheld=record.get("withheld") is True)
 
     @staticmethod
     def _decided(life: _Life, kind: str, record: Item) -> None:
