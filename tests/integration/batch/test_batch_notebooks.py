@@ -43,6 +43,37 @@ def test_random_cuts_change_nothing(tmp_path: Path) -> None:
     assert found["starts"] > 5
 
 
+TRAINING = (
+    "import numpy, random\nfrom sklearn.datasets import load_digits\nfrom sklearn.linear_model import SGDClassifier\n"
+    "from sklearn.model_selection import train_test_split\nfrom sklearn.preprocessing import StandardScaler\n"
+    "numpy.random.seed(lot)\nimages, digits = load_digits(return_X_y=True)\n"
+    "train, test, train_to, test_to = train_test_split(StandardScaler().fit_transform(images), digits)",
+    "model = SGDClassifier(loss='log_loss', random_state=numpy.random.mtrand._rand)\nscores = []",
+    *[
+        "order = numpy.random.permutation(len(train))\n"
+        "for part in numpy.array_split(order, 20):\n    model.partial_fit(train[part], train_to[part], classes=range(10))\n"
+        "scores.append(model.score(test, test_to)); print(scores, model.coef_.sum())"
+    ]
+    * 5,
+    "assert scores[-1] > 0.9\nimport matplotlib.pyplot as plt\nplt.plot(scores); plt.show()",
+)
+
+
+def test_training_on_real_data_is_cut_and_ends_the_same(tmp_path: Path) -> None:
+    """Handwritten digits: data drawn, model, and its order of samples go on where they were, to the last bit."""
+    pytest.importorskip("sklearn")
+    source = notebook("lot = 0", *TRAINING)
+    calm, cut = finish(tmp_path / "calm", source), Played(tmp_path / "cut", source)
+    for grace_s in (3.0, 0.0, 3.0):
+        process = cut.start()
+        cut.await_cell(process)
+        cut.cut(process, grace_s)
+    assert cut.start().wait(120) == 0, cut.log()
+    assert cut.texts() == calm.texts()
+    assert "image/png" in cut.read().cells[-1].outputs[-1].data
+    assert len(cut.read().metadata.gpufair.starts) > 1
+
+
 def test_a_failing_cell_ends_the_run_and_shows_why(tmp_path: Path) -> None:
     played = finish(tmp_path / "run", notebook("lot = 1", "print('before')", "1 / 0", "print('never')"), code=1)
     read = played.read()
