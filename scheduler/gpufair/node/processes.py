@@ -102,7 +102,7 @@ def end_all(session: int | None, tag: str, *, patience_s: float = 1.0, limit_s: 
         session: Session id of its first process (its pid), None if unknown.
         tag: Value of ``TAG`` in its environment.
         patience_s: Time between SIGTERM and SIGKILL; 0 kills at once.
-        limit_s: After this long it gives up (a process in uninterruptible I/O cannot be killed).
+        limit_s: This long after the first SIGKILL it gives up (a process in uninterruptible I/O cannot be killed).
 
     Returns: All processes that were signalled. Those that are still ``alive`` could not be killed.
     """
@@ -111,7 +111,7 @@ def end_all(session: int | None, tag: str, *, patience_s: float = 1.0, limit_s: 
     pause = 0.005
     while now_there := find(session, tag):
         elapsed = time.monotonic() - begun
-        if elapsed > limit_s:
+        if elapsed > patience_s + limit_s:
             break
         if elapsed >= patience_s:
             targets, number = now_there, signal.SIGKILL

@@ -43,11 +43,13 @@ def _family(tag):
     return process
 
 
-def test_all_descendants_end_also_those_that_left_the_session_or_are_deaf(tag):
+# The second one: a program that needs longer to save than what a killed process has to disappear in.
+@pytest.mark.parametrize(("patience_s", "limit_s"), [(0.1, 15.0), (1.5, 1.4)])
+def test_all_descendants_end_also_those_that_left_the_session_or_are_deaf(tag, patience_s, limit_s):
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     process = _family(tag)
     try:
-        ended = end_all(process.pid, tag, patience_s=0.1)
+        ended = end_all(process.pid, tag, patience_s=patience_s, limit_s=limit_s)
         assert len(ended) == 4
         process.wait(5)
         process.stdout.close()
