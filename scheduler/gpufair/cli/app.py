@@ -10,6 +10,7 @@ import typer
 from gpufair.cli import (
     budgets,
     checkpoints,
+    drill,
     figures,
     foresight,
     maintenance,
@@ -66,6 +67,7 @@ app.command("coach", rich_help_panel=_LOOK)(foresight.coach)
 app.command("pyramid", rich_help_panel=_LOOK)(figures.pyramid)
 app.add_typer(watch.kernels, name="kernels", rich_help_panel=_LOOK)
 app.command("submit", rich_help_panel=_CHANGE, cls=submitting.Submit)(submitting.submit)
+app.command("drill", rich_help_panel=_TRY, cls=submitting.Submit)(drill.drill)
 app.command("logs", rich_help_panel=_LOOK)(submitting.logs)
 app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
 app.add_typer(checkpoints.checkpoints, name="checkpoints", rich_help_panel=_CHANGE)

@@ -19,6 +19,11 @@ NOTEBOOK: Final = ".ipynb"
 class NotebookRun:
     """What was asked for, checked.
 
+    Attributes:
+        source: The notebook, as in its file.
+        parameters: As they were written, by name.
+        kernel: Its name; "": that of the notebook.
+
     Args:
         words: The notebook, and maybe the file for its output; by default NAME-out.ipynb beside it.
         parameters: As NAME=VALUE. ``{name}`` of an array is filled in, in these and in the name of the output.
@@ -32,15 +37,15 @@ class NotebookRun:
     def __init__(self, words: Sequence[str], parameters: Sequence[str], kernel: str) -> None:
         if len(words) > 2:
             raise Wrong(f"a notebook takes one more word, the file for its output; {words[2]!r} is one too many")
-        self._source = _read(Path(words[0]))
+        self.source = _read(Path(words[0]))
         path = Path(words[0])
         self._output = words[1] if len(words) > 1 else str(path.with_name(f"{path.stem}-out{NOTEBOOK}"))
         if not self._output.endswith(NOTEBOOK):
             raise Wrong(f"the output {self._output} must end with {NOTEBOOK}")
         if Path(self._output).absolute() == path.absolute():
             raise Wrong(f"the output would replace {words[0]} itself; name another file")
-        self._parameters = dict(_pair(one) for one in parameters)
-        self._kernel = kernel
+        self.parameters = dict(_pair(one) for one in parameters)
+        self.kernel = kernel
 
     def require_distinct_outputs(self) -> None:
         """Of an array: each member has an output, and gets its value as a parameter."""
@@ -51,9 +56,9 @@ class NotebookRun:
     @contextmanager
     def prepared(self, run: Member, workload: str) -> Iterator[Path]:
         """Its folder; gone again if the submission fails."""
-        values = dict(run.values) | {name: run.fill(value) for name, value in self._parameters.items()}
+        values = dict(run.values) | {name: run.fill(value) for name, value in self.parameters.items()}
         output = str(Path(run.fill(self._output)).absolute())
-        folder = prepare(self._source, NotebookJob(output, values, self._kernel), workload)
+        folder = prepare(self.source, NotebookJob(output, values, self.kernel), workload)
         try:
             yield folder
         except GpufairError:
