@@ -14,6 +14,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
   if $$p -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done)
 CHROMIUM ?= /usr/bin/chromium
 PYTEST := $(BIN)/pytest
+WORKERS ?= 2
 
 help:  ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -57,7 +58,7 @@ types: install  ## Mypy, strict
 	$(BIN)/mypy
 
 unit: install  ## Unit and property tests
-	$(PYTEST) tests/unit tests/property
+	$(PYTEST) -n $(WORKERS) tests/unit tests/property
 
 kinds: install  ## Which objects can be saved, on the other Pythons at hand (FULL=1: with all libraries)
 	./.ci/kinds $(BIN)/python
