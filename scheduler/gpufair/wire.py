@@ -74,6 +74,8 @@ class StartArgs:
     next_sequence: int  # number of the next checkpoint
     restore: str | None = None  # checkpoint id (= sub-folder of checkpoint_dir) to start from
     autosave_share: float = 0.0  # of the time, that checkpoints after cells may take; 0: none are taken
+    run_limit_s: float | None = None  # of a command: after so long it is told to leave, and has timed out
+    grace_s: float = 20.0  # for that
     checkpoint_store: dict[str, Any] = field(default_factory=dict)  # fields of gpufair.node.checkpoint.StoreOptions
 
 
@@ -100,7 +102,7 @@ class Report:
       ``restore_failed``     {"reason"}
       ``released``           {"busy": bool, "unsaved"?: [[cell, reason]]}; all processes gone, GPUs really free; what no
                              checkpoint holds
-      ``exited``             {"outcome": "completed"|"failed", "code": int, "reason": str}; likewise
+      ``exited``             {"outcome": "completed"|"failed"|"timed out", "code": int, "reason": str}; likewise
     """
 
     seq: int

@@ -70,6 +70,12 @@ def submit(
     expected: Annotated[
         str | None, typer.Option("--expected", metavar="DURATION", help="How long it will run, for warnings.")
     ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--timeout", metavar="DURATION", help="After so much running time, waits not counted, it is told to leave and has timed out."
+        ),
+    ] = None,
     resumable: Annotated[
         bool,
         typer.Option("--resumable", help="It saves its state by itself when told to leave, and goes on from there."),
@@ -118,6 +124,7 @@ def submit(
         "gpu_type": gpu_type,
         "min_runtime_s": span_s,
         "expected_s": None if expected is None else seconds_of(expected, "--expected"),
+        "timeout_s": None if timeout is None else seconds_of(timeout, "--timeout"),
         "resumable": resumable or command[0].endswith(NOTEBOOK),
         "priority": priority,
         "kind": "batch",

@@ -139,6 +139,7 @@ class Workload:
     estimate_s: float | None = None  # when it may start: an estimate, not a promise
     start_by_s: float | None = None  # until when it starts at the latest: binding, since it owns a landing
     waits_for: str = ""  # while queued: what stands in its way, and how it came to wait
+    timeout_s: float | None = None  # how long it may run, over all of its starts
     after: tuple[str, ...] = ()  # workloads that have to end well before it is queued; those that have are left out
     after_any: tuple[str, ...] = ()  # and those that have to end in whatever way
     reason: str = ""  # what was last decided about it

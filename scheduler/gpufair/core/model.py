@@ -57,6 +57,7 @@ class Outcome(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    TIMED_OUT = "timed out"  # it ran for as long as its owner allows
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,6 +41,7 @@ class CommandRun:
         self._preempted = asyncio.Event()
         self._stopped = asyncio.Event()
         self._deadline = 0.0
+        self._timed_out = False
 
     def command(self, kind: str, args: dict[str, Any]) -> None:
         """Take a command (see ``wire.Command``). Returns at once."""
@@ -59,9 +61,13 @@ class CommandRun:
         self._status("serving")
         self._reports.add("serving", {"generation": 1, "connection": {}, "devices": self._start["devices"], "lost": []})
         ended = asyncio.create_task(asyncio.to_thread(self._child.popen.wait))
+        limit = self._start["args"].get("run_limit_s")
+        timer = None if limit is None else asyncio.get_running_loop().call_later(limit, self._time_out)
         waits = {event: asyncio.create_task(event.wait()) for event in (self._preempted, self._stopped)}
         await asyncio.wait({ended, *waits.values()}, return_when=asyncio.FIRST_COMPLETED)
         by_itself = ended.done()
+        if timer is not None:
+            timer.cancel()
         patience = 0.0
         if not by_itself and not self._stopped.is_set():
             self._status("checkpointing")
@@ -89,9 +95,20 @@ class CommandRun:
             body = {"outcome": "failed" if code else "completed", "code": code, "reason": how if code else ""}
             self._status("exited")
             self._reports.add("exited", {**body, **extra})
+        elif self._timed_out:
+            code = ended.result() if ended.done() else -signal.SIGKILL
+            self._status("exited")
+            self._reports.add("exited", {"outcome": "timed out", "code": code, "reason": "its time is over", **extra})
         else:
             self._status("released")
             self._reports.add("released", {"busy": True, **extra})
+
+    def _time_out(self) -> None:
+        """It has run for as long as it may. A preemption that was announced before goes on as one."""
+        if not self._preempted.is_set():
+            self._timed_out = True
+            deadline_s = time.time() + float(self._start["args"].get("grace_s", 0.0))
+            self.command("preempt", {"deadline_s": deadline_s, "text": "It has run for as long as its owner allows."})
 
     def _give_notice(self, notice: dict[str, Any]) -> None:
         """Before SIGTERM, so that whoever handles that finds the reason and the deadline."""

@@ -71,7 +71,8 @@ def _hear(turn: Turn, workload: WorkloadId, ended: WorkloadId) -> None:
     detail, outcome = turn.detail(workload), turn.state.workload(ended).outcome
     if ended in detail.after and outcome is not Outcome.COMPLETED:
         label = turn.state.facts.label(ended)
-        why = f"never started, as {label}, which was to end well before it, has ended as {outcome}"
+        how = "was cancelled" if outcome is Outcome.CANCELLED else f"has {outcome}"
+        why = f"never started, as {label}, which was to end well before it, {how}"
         turn.handle(ev.Cancelled(turn.now, turn.cause(), workload, why))
         return
     left = replace(detail, after=_without(detail.after, ended), after_any=_without(detail.after_any, ended))

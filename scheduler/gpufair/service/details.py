@@ -36,6 +36,8 @@ class Detail:
     preflight: dict[str, Any] | None = None  # the last answer of its kernel, with "at_s"; not durable
     unsaved: tuple[tuple[str, str], ...] = ()  # (cell, reason): what the last stay did and no checkpoint holds
     stand_in: str = ""  # the workload that last ran its kernel on a CPU node; see ``standin``
+    up_at_ms: int = 0  # since when it is up in this start; 0: it is not
+    ran_ms: int = 0  # how long it was up in the starts that are over
     after: tuple[str, ...] = ()  # workloads that have to end well before it is queued; see ``dependencies``
     after_any: tuple[str, ...] = ()  # those that have to end
     pending: tuple[Pending, ...] = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from gpufair.core.model import Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
-from gpufair.service import standin
+from gpufair.service import standin, time_limit
 from gpufair.service.channels import Channel
 from gpufair.service.rendezvous import rendezvous
 from gpufair.service.secrets import Secrets
@@ -43,6 +44,7 @@ class Dispatcher:
         self._checkpoint_store = dict(checkpoint_store or {})
         self._state_dir, self._secrets = state_dir, secrets
         self._autosave_share = autosave_share
+        self.ran_ms: Callable[[WorkloadId], int] = lambda _: 0  # how long it was up in earlier starts
         self.channels: dict[str, Channel] = {}
 
     def channel(self, node: str) -> Channel:
@@ -90,6 +92,9 @@ class Dispatcher:
         for rank, lease in enumerate(held.leases):
             if lease.node in places and only in (None, lease.node):
                 args = self._start_args(workload, owner, rank, len(places), lease.gpus)
+                if (left := time_limit.left_of(workload.spec, self.ran_ms(workload.id))) is not None:
+                    grace = state.facts.grace(state.facts.record(workload.id))
+                    args = replace(args, run_limit_s=left / 1000, grace_s=grace / 1000)
                 self.channel(lease.node).send("start", workload.id, incarnation, to_json(args))
 
     def tell(self, workload: Workload, kind: str, incarnation: int, args: dict[str, Any] | None = None) -> None:

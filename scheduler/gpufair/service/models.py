@@ -82,6 +82,7 @@ class Submission(Wish):
     id: WorkloadName | None = None
     notebook: Annotated[str, StringConstraints(max_length=4096)] | None = None
     kernel_name: Line | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
     after: Annotated[list[WorkloadName], Field(max_length=MOST_AWAITED)] = []
     after_any: Annotated[list[WorkloadName], Field(max_length=MOST_AWAITED)] = []
 

@@ -16,7 +16,7 @@ from gpufair.core.errors import GpufairError, UnknownWorkload
 from gpufair.core.model import HOLDING, CheckpointRef, Outcome, Phase, Utilization
 from gpufair.core.record import Workload
 from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, WorkloadId
-from gpufair.service import standin
+from gpufair.service import standin, time_limit
 from gpufair.service.details import KEPT_CHECKPOINTS, checkpoint_dict
 from gpufair.service.dispatch import Dispatcher, hosts
 from gpufair.service.turn import Turn
@@ -144,7 +144,7 @@ class ReportReader:
             pairs = tuple((NodeName(place), device) for place in places for device in gang.up[place])
             lost = (*_pairs(report, "lost"), *detail.unsaved)
             turn.handle(ev.Started(turn.now, turn.cause(), workload.id, workload.incarnation, pairs, lost))
-            turn.set_detail(workload.id, replace(turn.detail(workload.id), unsaved=()))
+            turn.set_detail(workload.id, replace(turn.detail(workload.id), unsaved=(), up_at_ms=int(turn.now)))
 
     def _progress(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         fraction = report.body.get("fraction", 0.0)
@@ -221,8 +221,8 @@ class ReportReader:
 
     def _exited(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         outcome = report.body.get("outcome")
-        if outcome not in (Outcome.COMPLETED, Outcome.FAILED):
-            raise WireError("exited: outcome has to be 'completed' or 'failed'")
+        if outcome not in (Outcome.COMPLETED, Outcome.FAILED, Outcome.TIMED_OUT):
+            raise WireError("exited: outcome has to be 'completed', 'failed' or 'timed out'")
         self._part_gone(turn, node, workload, "exited", {"outcome": outcome, "reason": _reason(report)})
 
     @staticmethod
@@ -245,7 +245,8 @@ class ReportReader:
         places = hosts(workload)
         missing = [place for place in places if place not in gang.gone]
         if missing:
-            failed = kind != "exited" or body["outcome"] != Outcome.COMPLETED
+            # Where one has timed out the others have too, and are leaving by themselves.
+            failed = kind != "exited" or body["outcome"] == Outcome.FAILED
             for place in missing if failed else ():
                 # A gang stops whole: without one of its parts the others only wait for it.
                 self._dispatcher.channel(place).send("stop", workload.id, workload.incarnation)
@@ -285,6 +286,9 @@ def _last_word(turn: Turn, workload: Workload, said: list[tuple[str, dict[str, A
     head = (turn.now, turn.cause(), workload.id, workload.incarnation)
     failures = [body["reason"] for kind, body in said if kind == "exited" and body["outcome"] == Outcome.FAILED]
     leaving = workload.phase in (Phase.CHECKPOINTING, Phase.STOPPING)
+    timed_out = any(kind == "exited" and body["outcome"] == Outcome.TIMED_OUT for kind, body in said)
+    if timed_out or (kinds == {"released"} and time_limit.left_of(workload.spec, turn.ran(workload.id, turn.now)) == 0):
+        return ev.Exited(*head, Outcome.TIMED_OUT, time_limit.why(workload.spec))
     if failures and not (leaving and len(said) > 1):
         return ev.Exited(*head, Outcome.FAILED, failures[0])
     if kinds == {"exited"} and not failures:

@@ -104,16 +104,27 @@ class Turn:
             case act.Start():
                 # Kernels are counted anew in each incarnation. Whoever compares (incarnation, generation) must not meet
                 # the new incarnation with the last one's count: its first kernel would look like one of the past.
-                self.set_detail(action.workload, self._kept(detail, 0))
+                self.set_detail(action.workload, self._kept(action.workload, 0))
             case act.Stop() | act.Requeue() | act.Park() | act.End():
-                self.set_detail(action.workload, self._kept(detail, detail.generation))
+                self.set_detail(action.workload, self._kept(action.workload, detail.generation))
             case _:
                 pass
 
-    @staticmethod
-    def _kept(detail: Detail, generation: int) -> Detail:
+    def ran(self, workload: WorkloadId, at: int) -> int:
+        """How long it has been up until ``at`` over all of its starts, in milliseconds."""
+        detail = self.detail(workload)
+        return detail.ran_ms + (max(0, at - detail.up_at_ms) if detail.up_at_ms else 0)
+
+    def _kept(self, workload: WorkloadId, generation: int) -> Detail:
         """What is left of a detail when its kernel has gone."""
-        return Detail(generation, checkpoints=detail.checkpoints, unsaved=detail.unsaved, stand_in=detail.stand_in)
+        detail = self.detail(workload)
+        return Detail(
+            generation,
+            checkpoints=detail.checkpoints,
+            unsaved=detail.unsaved,
+            stand_in=detail.stand_in,
+            ran_ms=self.ran(workload, self.state.now),
+        )
 
     def durable_details(self) -> dict[str, dict[str, Any] | None]:
         """What to commit beside the entries."""

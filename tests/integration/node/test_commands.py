@@ -41,6 +41,22 @@ def test_what_a_command_leaves_running_ends_with_it(rig):
     assert not find(None, tag)
 
 
+def test_a_command_whose_time_is_over_is_told_and_may_save(rig):
+    """With the same notice and the same grace as at a preemption, but it does not come back."""
+    polite = "import os, signal, sys, time; signal.signal(15, lambda *_: (print(open(os.environ['GPUFAIR_NOTICE_FILE']).read(), flush=True), sys.exit(0))); time.sleep(600)"
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+    for workload, code in (("polite", polite), ("deaf", deaf)):
+        _command(rig, workload, code, run_limit_s=1.0, grace_s=1.5)
+    _command(rig, "quick", "pass", run_limit_s=30.0)
+    body = {"outcome": "timed out", "reason": "its time is over"}
+    assert rig.service.wait("polite", "exited").body == {**body, "code": 0}
+    notice = json.loads(rig.log("polite"))
+    assert notice["text"] == "It has run for as long as its owner allows."
+    assert 0 < notice["deadline_s"] - time.time() < 1.5
+    assert rig.service.wait("deaf", "exited").body == {**body, "code": -9}
+    assert rig.service.wait("quick", "exited").body["outcome"] == "completed"
+
+
 def test_preemption_is_sigterm_then_sigkill_at_the_deadline(rig):
     polite = "import signal, sys, time; signal.signal(15, lambda *_: (print('saved', flush=True), sys.exit(0))); print('up', flush=True); time.sleep(600)"
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"

@@ -111,6 +111,18 @@ def test_a_run_that_fails_is_a_failed_command(rig: Rig) -> None:
     assert gpufair(rig, "submit", "-f", "--", "bash", "-c", "echo oh; exit 3", code=1).endswith("oh\n")
 
 
+def test_a_run_that_takes_too_long_is_stopped(rig: Rig) -> None:
+    """It may save, and a script notices."""
+    rig.start()
+    code = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    text = gpufair(rig, "submit", "--name", "long", "--timeout", "1s", "-f", "--", "bash", "-c", code, code=1)
+    assert [one for one in text.splitlines() if one in ("up", "saved")] == ["up", "saved"]
+    found = rig.get(_id(rig, "long"))
+    assert (found["outcome"], found["timeout_s"]) == ("timed out", 1.0)
+    assert found["reason"] == "it ran for the 1 s that its owner gave it"
+    rig.check_books()
+
+
 def test_what_waits_for_other_work_is_not_forgotten(rig: Rig) -> None:
     """The service is killed while a pipeline waits; what comes after a failure does not run."""
     rig.start()
@@ -127,7 +139,7 @@ def test_what_waits_for_other_work_is_not_forgotten(rig: Rig) -> None:
     assert ended == {"last": "completed", "never": "cancelled", "part[k=1]": "completed", "part[k=2]": "failed"}
     assert (rig.folder / "last").exists()
     assert not (rig.folder / "never").exists()
-    assert "which was to end well before it, has ended as failed" in rig.get(_id(rig, "never"))["reason"]
+    assert "which was to end well before it, has failed" in rig.get(_id(rig, "never"))["reason"]
     rig.check_books()
 
 

@@ -47,6 +47,7 @@ def test_a_command_as_it_is(gpufair: Gpufair, fake: FakeService, tmp_path: Path)
     fake.routes["POST /api/v1/workloads"] = accepted
     seen = gpufair(
         *("submit", "--gpus", "8", "--nodes", "2", "--allocation", "vision", "--min-runtime", "2h", "--resumable"),
+        *("--timeout", "90m"),
         *("--env", "A=1=2", "--env", "GPUFAIR_TEST_HERE", "--cwd", str(tmp_path)),
         *("--", "python", "train.py", "--lr", "{lr}", "-v"),
         GPUFAIR_TEST_HERE="yes",
@@ -61,6 +62,7 @@ def test_a_command_as_it_is(gpufair: Gpufair, fake: FakeService, tmp_path: Path)
         "gpus": 8,
         "nodes": 2,
         "min_runtime_s": 7200.0,
+        "timeout_s": 5400.0,
         "kind": "batch",
         "resumable": True,
         "launch": {
@@ -128,11 +130,11 @@ def test_waiting_for_what_is_not_there(
 def test_what_it_waits_for_is_told(gpufair: Gpufair, fake: FakeService) -> None:
     """And what had gone wrong before it was submitted."""
     waits = {"state": "parked", "position": None, "after": ["3f2a81c0-x"], "after_any": []}
-    over = {"state": "ended", "outcome": "cancelled", "position": None, "reason": "never started, as x has ended as failed"}
+    over = {"state": "ended", "outcome": "cancelled", "position": None, "reason": "never started, as x has failed"}
     for fields, says in (
         (waits, "is waiting for 3f2a81c0 to end"),
         (waits | {"after_any": ["9999aaaa"]}, "is waiting for 2 others to end"),
-        (over, "is ended, cancelled: never started, as x has ended as failed"),
+        (over, "is ended, cancelled: never started, as x has failed"),
     ):
         fake.routes["POST /api/v1/workloads"] = Reply(201, workload("abcd", kind="batch", **fields))
         assert says in gpufair("submit", "--", "./run").out

@@ -81,7 +81,8 @@ async def test_it_ends_with_the_reason_when_one_did_not_end_well(tmp_path: Path,
             await _ends(agent, "first", "failed")
         second, third = await view(client, "second"), await view(client, "third")
         assert (second["state"], second["outcome"]) == (third["state"], third["outcome"]) == ("ended", "cancelled")
-        expected = f"never started, as ada's batch run first, which was to end well before it, has ended as {outcome}"
+        how = "was cancelled" if outcome == "cancelled" else "has failed"
+        expected = f"never started, as ada's batch run first, which was to end well before it, {how}"
         assert second["reason"] == expected
         assert "ada's batch run second" in third["reason"]
         assert (await view(client, "sweep-up"))["state"] == "starting"

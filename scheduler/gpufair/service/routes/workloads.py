@@ -15,7 +15,7 @@ from gpufair.core.errors import WrongPhase
 from gpufair.core.model import HOLDING, Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
-from gpufair.service import dependencies, standin
+from gpufair.service import dependencies, standin, time_limit
 from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
@@ -42,6 +42,10 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
     for key in ("notebook", "kernel_name"):
         if (value := getattr(body, key)) is not None:
             launch[key] = value
+    if body.timeout_s is not None:
+        if body.launch.type != "command":
+            raise BadRequest("timeout_s is for commands; a kernel has idle_release_s")
+        launch[time_limit.KEY] = body.timeout_s
     wanted = body.wanted(launch)
 
     def step(turn: Turn) -> tuple[bool, tuple[str, ...]]:

@@ -22,6 +22,7 @@ _OUTCOMES: Final = MappingProxyType(
         )
         for word in words.split()
     }
+    | {Outcome.TIMED_OUT.value: Outcome.FAILED}  # in a journal of ours; for the rest of this package, as Slurm's TIMEOUT
 )
 
 
