@@ -91,10 +91,11 @@ class Played:
             assert time.monotonic() < end, self.log()
             time.sleep(0.01)
 
-    def cut(self, process: subprocess.Popen[bytes], grace_s: float) -> None:
-        """Preempt it; without a grace, kill it and its kernel."""
+    def cut(self, process: subprocess.Popen[bytes], grace_s: float, **told: str) -> None:
+        """Preempt it; without a grace, kill it and its kernel. ``told``: what else the notice says."""
         if grace_s:
-            self.notice.write_text(json.dumps({"deadline_s": time.time() + grace_s, "text": "Somebody else is next."}))
+            notice = {"deadline_s": time.time() + grace_s, "text": "Somebody else is next.", **told}
+            self.notice.write_text(json.dumps(notice))
         end_all(process.pid, str(self.root), patience_s=grace_s)
         process.wait(30)
 

@@ -125,7 +125,7 @@ def begin(notebook: NotebookNode, environ: Mapping[str, str], parameters: Mappin
 
 
 def end(notebook: NotebookNode, state: str) -> None:
-    """The end of a start: completed, failed or preempted. GPU time is what this start held, in GPU-seconds."""
+    """The end of a start: completed, failed, preempted or timed out. GPU time is what this start held, in GPU-seconds."""
     facts = facts_of(notebook)
     last = facts["starts"][-1]
     last["until_s"] = time.time()

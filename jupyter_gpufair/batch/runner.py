@@ -68,6 +68,7 @@ class _Run:
             self._writer.settled(number)
         self._leave_by: float | None = None  # monotonic, once it is told to leave
         self._told = asyncio.Event()
+        self._leaves_as = "preempted"
 
     def _before(self, fresh: NotebookNode) -> NotebookNode:
         """What the last start left, with the cells that are not finished as they were submitted."""
@@ -202,7 +203,7 @@ class _Run:
             running.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await running
-            return "preempted"
+            return self._leaves_as
         try:
             running.result()
         except CellExecutionError as err:
@@ -237,12 +238,13 @@ class _Run:
             notice = json.loads(Path(os.environ["GPUFAIR_NOTICE_FILE"]).read_bytes())
             left = float(notice["deadline_s"]) - time.time()
             _say(str(notice["text"]))
+            self._leaves_as = str(notice.get("outcome", self._leaves_as))  # it says so where it is to leave for good
         self._leave_by = time.monotonic() + left
         self._told.set()
 
     async def _told_to_leave(self) -> str | None:
         await asyncio.sleep(0)
-        return "preempted" if self._told.is_set() else None
+        return self._leaves_as if self._told.is_set() else None
 
     def _save(self, *, durable: bool = False) -> None:
         try:

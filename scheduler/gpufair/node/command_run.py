@@ -49,7 +49,8 @@ class CommandRun:
             self._stopped.set()
         elif kind == "preempt" and not self._preempted.is_set():
             self._deadline = time.monotonic() + float(args["deadline_s"]) - time.time()
-            self._give_notice({"deadline_s": float(args["deadline_s"]), "text": str(args.get("text", ""))})
+            notice = {"deadline_s": float(args["deadline_s"]), "text": str(args.get("text", ""))}
+            self._give_notice(notice | ({"outcome": "timed out"} if self._timed_out else {}))
             self._preempted.set()
         elif kind == "save":
             self._reports.add("checkpoint_failed", {"reason": "a command saves its state by itself, at SIGTERM"})

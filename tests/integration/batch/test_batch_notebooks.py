@@ -122,6 +122,18 @@ def test_a_run_that_is_over_is_not_begun_again(tmp_path: Path, source: str, code
 # -- with the real service ------------------------------------------------------------------------------------------
 
 
+def test_a_run_whose_time_is_over_keeps_what_it_has(tmp_path: Path) -> None:
+    """And does not call it a preemption, after which it would go on."""
+    played = Played(tmp_path / "run", notebook("lot = 0", "print('once')", "import time; time.sleep(600)", tags={0: ["parameters"]}))
+    process = played.start()
+    until("the last cell", lambda: "cell 4 of 4" in played.log())
+    played.cut(process, 3.0, outcome="timed out")
+    facts = played.read().metadata.gpufair
+    assert (process.returncode, facts.state, facts.preemptions) == (1, "timed out", 0)
+    assert played.texts()[2] == "once\n"
+    assert [path.name for path in played.folder.iterdir()] == ["done"]
+
+
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     rig = Rig(tmp_path)

@@ -51,7 +51,7 @@ def test_a_command_whose_time_is_over_is_told_and_may_save(rig):
     body = {"outcome": "timed out", "reason": "its time is over"}
     assert rig.service.wait("polite", "exited").body == {**body, "code": 0}
     notice = json.loads(rig.log("polite"))
-    assert notice["text"] == "It has run for as long as its owner allows."
+    assert (notice["outcome"], notice["text"]) == ("timed out", "It has run for as long as its owner allows.")
     assert 0 < notice["deadline_s"] - time.time() < 1.5
     assert rig.service.wait("deaf", "exited").body == {**body, "code": -9}
     assert rig.service.wait("quick", "exited").body["outcome"] == "completed"
