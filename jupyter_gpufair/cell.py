@@ -48,6 +48,8 @@ class Cell:
     kept: bool = False  # it is written down (``held_file``)
     durable: bool = False  # and on the disk: it may be said to be held
     recovered: bool = False  # a server before us took it
+    runs: int = 0  # so often it was cut and put back (``again``)
+    again_from: str | None = None  # the checkpoint from which it runs again
 
     @classmethod
     def of(cls, parts: list[bytes], *, client: str | None = None, origin: Page | None = None) -> Self:
@@ -69,8 +71,14 @@ class Cell:
     @property
     def cell_id(self) -> str | None:
         """Which cell of the document it is, where the client says so."""
-        found = json.loads(self.parts[2] or b"{}").get("cellId")
+        found = self.metadata.get("cellId")
         return found if isinstance(found, str) else None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the client says of the cell."""
+        found = json.loads(self.parts[2] or b"{}")
+        return found if isinstance(found, dict) else {}
 
     def never_began(self, workload: Workload, before: str | None, preemptions: int) -> bool:
         """Whether the kernel certainly did not begin it, so that it may be sent to the next one.

@@ -20,20 +20,18 @@ from typing import Any
 
 from jupyter_client.session import Session as JupyterSession
 
-from gpufair.client import Refused
-from gpufair.core.errors import GpufairError
-from jupyter_gpufair import messages, recovery
+from jupyter_gpufair import again, messages, recovery
 from jupyter_gpufair.cell import Cell, Page
 from jupyter_gpufair.clients import Clients
 from jupyter_gpufair.held_file import HeldFile, NotKept
-from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.kernel_line import KernelLine
+from jupyter_gpufair.offer import tagged
 from jupyter_gpufair.recorded import note_of
 from jupyter_gpufair.session import Generation, Session
+from jupyter_gpufair.touch import touch
 
 MAX_CELLS = 1000
 MAX_BYTES = 16 << 20
-AGAIN_S = 2.0
 INTERRUPTED = frozenset({"KeyboardInterrupt", "Preempted"})  # the latter where our kernel had notice
 
 
@@ -60,6 +58,7 @@ class Gate:
         self._attached: Generation | None = None
         self._before: str | None = None  # the newest checkpoint when the session was last running
         self._preemptions = 0  # of the session, then
+        self._rerun = True  # whether any cell of it may be wanted to run again (``again``); its kernel says
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closed = False
         self._unlisten = session.listen(self._told, asyncio.get_running_loop())
@@ -122,6 +121,8 @@ class Gate:
     def withdraw(self) -> None:
         """The user does not want what waits: interrupt, park, restart and end say so."""
         for cell in self._take_held():
+            if cell.runs:  # its output says that it runs again
+                self._note(cell, messages.error(messages.CUT, messages.CUT_TEXT))
             self.clients.answer(cell, {"status": "aborted"})
 
     def _skip(self, cells: Iterable[Cell]) -> None:
@@ -196,23 +197,17 @@ class Gate:
 
     async def _settle(self) -> None:
         """Find out which cells of a server before us have begun; until then nothing is sent."""
-        while self._doubt:
-            self._news.clear()
-            try:
-                found = await recovery.account(self.session, self._line)
-            except GpufairError as err:
-                self.km.log.warning("session %s: its record cannot be read yet: %s", self.session.kernel_id, err)
-                found = None
-            if found is not None:
-                self._settled(recovery.sort_out([cell for cell in self._held if cell.recovered], found))
-                return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), AGAIN_S)
+        found = await recovery.settled_account(self.session, self._line, self._news, self.km.log)
+        workload = self.session.workload
+        assert workload is not None
+        self._settled(recovery.sort_out([cell for cell in self._held if cell.recovered], found, workload))
 
     def _settled(self, verdict: recovery.Verdict) -> None:
         self._doubt = False
         over = {cell.msg_id for cell in (*verdict.ran, *verdict.skip, *verdict.unknown)}
         self._take_held(lambda cell: cell.msg_id in over)
+        for cell, begins_with in verdict.again:
+            self._put_back(cell, begins_with)
         self._skip(verdict.skip)
         self._fail(verdict.unknown, messages.UNKNOWN, messages.UNKNOWN_TEXT)
         self._told(self.session)
@@ -248,12 +243,19 @@ class Gate:
         workload = self.session.workload
         assert workload is not None
         self.km.execution_state = "idle"
-        cells = self._take_sent(lambda cell: not cell.never_began(workload, self._before, self._preemptions))
-        unbegun = self._take_sent(lambda _: True, over=False)
-        self._held.extendleft(reversed(unbegun))
-        self._held_bytes += sum(cell.size for cell in unbegun)
+        moved = again.cut_for_another(workload, self._preemptions)
+        anew = [c for c in self._sent.values() if moved and c.late and again.possible(c, c.again_from, workload)]
+        for cell in anew:
+            self._put_back(cell, str(cell.again_from))
+        cells = self._take_sent(
+            lambda cell: cell not in anew and not cell.never_began(workload, self._before, self._preemptions)
+        )
+        waits = self._take_sent(lambda _: True, over=False)
+        self._held.extendleft(reversed(waits))
+        self._held_bytes += sum(cell.size for cell in waits)
         for cell in cells:
-            error = messages.error(*messages.cut_text(workload, cell.late_s or time.time(), self._before))
+            ename, evalue = messages.cut_text(workload, cell.late_s or time.time(), self._before)
+            error = messages.error(ename, f"{evalue} {again.why_not(cell, moved=moved, switched=self._rerun)}".rstrip())
             self._note(cell, error)
             if cell.late is None:
                 self.clients.refuse(cell, error)
@@ -262,10 +264,19 @@ class Gate:
                 self.clients.say_error(cell, error)
                 self.clients.answered(cell, cell.late)
                 self.clients.say_idle()
-        if any(cell.late is None for cell in cells):
+        if any(cell.late is None or cell.again_from is not None for cell in cells):
             self._skip(self._take_held())  # the cells behind it were meant to follow it
         if self._held:
             self._keep()
+
+    def _put_back(self, cell: Cell, begins_with: str) -> None:
+        """A cell that was cut is to run again, from this checkpoint."""
+        cell.runs, cell.again_from = cell.runs + 1, begins_with
+        cell.late, cell.late_s, cell.began = None, 0.0, False
+        try:
+            self.kept.again(cell)
+        except NotKept as err:
+            self.km.log.warning("session %s: %s", self.session.kernel_id, err)
 
     def heard(self, msg_id: str) -> None:
         """A client heard the kernel begin this cell."""
@@ -322,7 +333,11 @@ class Gate:
 
     def _send(self, cell: Cell) -> None:
         self._sent[cell.msg_id] = cell
-        self._line.send(cell.parts)
+        if not cell.kept and (self._rerun or tagged(cell.metadata)):
+            with suppress(NotKept):
+                self.kept.hold(cell)
+                cell.kept = True
+        self._line.send(again.offered(cell))
 
     def _answered(self, channel: str, msg_id: str, parts: list[bytes], content: dict[str, Any]) -> None:
         """The kernel said something to us about a cell: its reply, or a question for input."""
@@ -333,12 +348,16 @@ class Gate:
             self.clients.deliver(cell, channel, parts)
             return
         failed = content.get("status") == "error"
-        if failed and content.get("ename") in INTERRUPTED and self.session.state == "checkpointing":
-            cell.late, cell.late_s = parts, time.time()
+        if not cell.header.get("subshell_id"):
+            self._rerun = again.wanted_in(content)
+        cut = failed and content.get("ename") in INTERRUPTED
+        begins_with = again.begins_with(content) if cut else None
+        if cut and (begins_with is not None or self.session.state == "checkpointing"):
+            cell.late, cell.late_s, cell.again_from = parts, time.time(), begins_with
         else:
             self._take_sent(lambda sent: sent is cell)
             self.clients.answered(cell, parts)
-        if failed and cell.stop_on_error:
+        if failed and cell.stop_on_error and begins_with is None:
             # Now, even if it is late: what is sent while the session is saved was sent by somebody who knew.
             self._skip(self._take_held())
         self._pump()
@@ -346,6 +365,9 @@ class Gate:
     def _release_late(self) -> None:
         for cell in self._take_sent(lambda cell: cell.late is not None):
             self.clients.deliver(cell, "shell", cell.late or [])
+            if cell.again_from is not None:  # the preemption was called off
+                self.clients.say(cell, "iopub", "status", {"execution_state": "idle"})
+                self._skip(self._take_held())
 
     # ------------------------------------------------------------------ touching a parked session resumes it
     def _touch(self) -> None:
@@ -353,14 +375,7 @@ class Gate:
             self._begin("touch", self._resume)
 
     async def _resume(self) -> None:
-        while self._held and self.session.state == "parked" and not self._closed:
-            try:
-                await on_io(self.session.resume())
-            except Refused as err:
-                if self.session.state == "parked":
-                    why = f"The session could not be resumed, so this cell was not run: {err}"
-                    self._fail(self._take_held(), "NotResumed", why)
-                return
-            except GpufairError as err:
-                self.km.log.warning("session %s could not be resumed yet: %s", self.session.kernel_id, err)
-            await asyncio.sleep(AGAIN_S)
+        refused = await touch(self.session, lambda: bool(self._held) and not self._closed, self.km.log)
+        if refused is not None:
+            why = f"The session could not be resumed, so this cell was not run: {refused}"
+            self._fail(self._take_held(), "NotResumed", why)

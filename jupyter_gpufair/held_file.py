@@ -2,7 +2,8 @@
 
 One file per kernel, owner-only, with a JSON object a line:
 
-``{"held": {"client", "parts", "buffers"}}``  a cell waits (or was sent while others waited behind it)
+``{"held": {"client", "parts", "buffers"}}``  a cell waits (or was sent while others waited behind it); with "runs" and
+                                              "from" also: it was cut so often, and is to run again
 ``{"over": msg_id}``                          it was answered, withdrawn or refused
 ``{"note": execution}``                       what a user must be told of a cell that no kernel could say
 
@@ -82,8 +83,14 @@ class HeldFile:
 
         Raises: NotKept: It could not be written.
         """
-        if cell.msg_id in self._live:
-            return
+        if cell.msg_id not in self._live:
+            self.again(cell)
+
+    def again(self, cell: Cell) -> None:
+        """A cell was cut, and waits to run again: it keeps its place.
+
+        Raises: NotKept: It could not be written.
+        """
         text = _line({"held": _of_cell(cell)})
         self._write(text)
         self._live[cell.msg_id] = text
@@ -240,7 +247,7 @@ class HeldFile:
                     entry = json.loads(text)
                     if "held" in entry:
                         cell = _to_cell(entry["held"])
-                        found.setdefault(cell.msg_id, cell)
+                        found[cell.msg_id] = cell
                     elif "over" in entry:
                         found.pop(entry["over"], None)
                     elif "note" in entry:
@@ -301,6 +308,7 @@ def _of_cell(cell: Cell) -> dict[str, Any]:
         "client": cell.client,
         "parts": [part.decode("utf-8", "surrogateescape") for part in cell.parts[:4]],
         "buffers": _encoded(cell.parts[4:]),
+        **({"runs": cell.runs, "from": cell.again_from} if cell.runs else {}),
     }
 
 
@@ -312,4 +320,5 @@ def _to_cell(data: dict[str, Any]) -> Cell:
     parts = [str(part).encode("utf-8", "surrogateescape") for part in data["parts"]]
     cell = Cell.of([*parts, *map(base64.b64decode, data["buffers"])], client=str(data["client"]))
     cell.kept = cell.durable = cell.recovered = True
+    cell.runs, cell.again_from = int(data.get("runs", 0)), data.get("from")
     return cell

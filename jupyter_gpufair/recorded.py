@@ -84,7 +84,7 @@ def completed(executions: Sequence[Execution], notes: Mapping[str, Execution]) -
         if (note := notes.get(execution["msg_id"])) is not None:
             told.add(note["msg_id"])
             more = note["outputs"]
-        elif execution.get("status") == "interrupted":
+        elif execution.get("status") == "interrupted" and execution.get("again_from") is None:
             more = [{"output_type": "error", **messages.error(messages.CUT, messages.CUT_TEXT)}]
         found.append({**execution, "outputs": [*execution["outputs"], *more]})
     for note in notes.values():

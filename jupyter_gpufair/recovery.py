@@ -8,12 +8,16 @@ it did not, provided that the record is complete up to a moment after the last t
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpufair.client import AsyncClient
+from gpufair.client import AsyncClient, Workload
+from gpufair.core.errors import GpufairError
+from jupyter_gpufair import again
 from jupyter_gpufair.cell import Cell
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.kernel_line import KernelLine
@@ -23,6 +27,7 @@ from jupyter_gpufair.session import Session
 AWAY = frozenset({"parked", "queued", "ended"})
 RECORD_S = 10.0  # a supervisor writes within milliseconds what it hears
 RECORD_AGAIN_S = 0.1
+AGAIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,7 @@ class Verdict:
     """What is to be done with cells that were found, each list in their order."""
 
     wait: list[Cell] = field(default_factory=list)
+    again: list[tuple[Cell, str]] = field(default_factory=list)  # as well: with the checkpoint from which it runs again
     ran: list[Cell] = field(default_factory=list)
     skip: list[Cell] = field(default_factory=list)  # the one before it failed, as in a kernel's own queue
     unknown: list[Cell] = field(default_factory=list)  # may have begun: twice is worse than not at all
@@ -67,13 +73,31 @@ async def account(session: Session, line: KernelLine) -> Account | None:
         await asyncio.sleep(RECORD_AGAIN_S)
 
 
-def sort_out(cells: Iterable[Cell], found: Account) -> Verdict:
+async def settled_account(session: Session, line: KernelLine, news: asyncio.Event, log: logging.Logger) -> Account:
+    """Wait until it can be said. ``news``: set whenever something has changed."""
+    while True:
+        news.clear()
+        try:
+            found = await account(session, line)
+        except GpufairError as err:
+            log.warning("session %s: its record cannot be read yet: %s", session.kernel_id, err)
+            found = None
+        if found is not None:
+            return found
+        with suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), AGAIN_S)
+
+
+def sort_out(cells: Iterable[Cell], found: Account, workload: Workload) -> Verdict:
     """Decide for each of the cells of a server before us, in the order in which they were sent."""
     verdict = Verdict()
     stopped = False
     for cell in cells:
         run = found.runs.get(cell.msg_id)
-        if run is not None:
+        begins_with = run.get("again_from") if run is not None else None
+        if run is not None and run.get("status") == "interrupted" and again.possible(cell, begins_with, workload):
+            verdict.again.append((cell, str(begins_with)))
+        elif run is not None:
             verdict.ran.append(cell)
             stopped = stopped or (cell.stop_on_error and run.get("status") != "ok")
         elif stopped:

@@ -6,7 +6,8 @@ request (control channel)   content -> content of the reply
 gpufair_checkpoint_request  {directory, id, sequence, key_file, wait_s = 0, hold_s = 0, within_s = 0} ->
                             {status: "skipped", reason, expected_s} (only with within_s), or
                             {status: "ok", id, sequence, size_bytes, duration_s, saved, prompt, inside, lost: [[name, reason]],
-                             notes: [[name, text]]}
+                             notes: [[name, text]]}, or
+                            {status: "kept", id} (only with hold_s: a cell was cut that runs again from this checkpoint)
 gpufair_restore_request     {directory, id, key_file, wait_s = 0} ->
                             {status: "ok", restored, lost: [[name, reason]], warnings: [text]}
 gpufair_preflight_request   {within_s = 2, wait_s = 0} -> {status: "ok", parkable, size_bytes, seconds, bytes_per_s,
@@ -39,6 +40,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.workload import runtime
 from gpufair.workload.loops import positions
 from jupyter_gpufair.kernel import requests
+from jupyter_gpufair.kernel.again import ASK, Again
 from jupyter_gpufair.kernel.boundary import Boundary, Job, uninterrupted
 from jupyter_gpufair.kernel.magic import Magic
 from jupyter_gpufair.kernel.notice import Notice, NoticeBoard
@@ -74,7 +76,9 @@ class GpufairKernel(IPythonKernel):
         self._work = Work(self.shell)
         self._held_until = 0.0  # monotonic
         self._prompt = self._last_prompt = 0  # number of the last cell, of the main shell's and of all
-        self._magic = Magic(self.shell, self.preflight, self._work.recipes)
+        self._again = Again(self._work, self._boundary)
+        self._notices.again = lambda: self._again.begins_with
+        self._magic = Magic(self.shell, self.preflight, self._work.recipes, self._again.switch)
         runtime.attach(self)
 
     # ------------------------------------------------------------------ cells
@@ -83,6 +87,10 @@ class GpufairKernel(IPythonKernel):
         if threading.current_thread() is threading.main_thread():
             # Cells that are queued already would otherwise all come before a waiting checkpoint.
             self._boundary.run_jobs()
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and (refusal := await self._again.begin(parent, lambda: self._ask("checkpoint", parent))):
+            self._refuse(stream, ident, parent, refusal)
+            return
         await self._hold()
         with self._boundary.cell():
             await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
@@ -96,6 +104,7 @@ class GpufairKernel(IPythonKernel):
         cut = self._notices.relabel(reply)
         if threading.current_thread() is threading.main_thread():
             positions.cell_ended(cut=cut)
+            self._again.ended(reply, cut=cut)
         if self._work.recipes.on:
             shell: Any = self.shell
             source = shell.transform_cell(kwargs["code"] if "code" in kwargs else args[0])
@@ -141,6 +150,22 @@ class GpufairKernel(IPythonKernel):
             ident=self._topic("execute_input"),  # type: ignore[no-untyped-call]
             metadata={"gpufair": cell},
         )
+        if told := self._again.told(parent):
+            for kind, content in (("clear_output", {"wait": False}), ("stream", {"name": "stderr", "text": told})):
+                self.session.send(self.iopub_socket, kind, content, parent=parent, ident=self._topic(kind))  # type: ignore[no-untyped-call]
+
+    def _refuse(self, stream: Any, ident: Any, parent: Content, evalue: str) -> None:
+        """Answer a cell that must not begin."""
+        if self.session:
+            error = {"ename": "NotRun", "evalue": evalue, "traceback": [f"\x1b[0;31mNotRun\x1b[0m: {evalue}"]}
+            self.session.send(self.iopub_socket, "error", error, parent=parent, ident=self._topic("error"))  # type: ignore[no-untyped-call]
+            self.session.send(stream, "execute_reply", {"status": "error", **error}, parent, ident=ident)
+
+    def _ask(self, word: str, parent: Content) -> None:
+        """Ask the supervisor for something, on behalf of a cell."""
+        if self.session:
+            asked = {"metadata": {"gpufair": {"ask": word}}}
+            self.session.send(self.iopub_socket, ASK, asked, parent=parent, ident=self._topic(ASK))  # type: ignore[no-untyped-call]
 
     @contextmanager
     def _cancel_on_sigint(self, future: Any) -> Iterator[None]:
@@ -297,6 +322,9 @@ class GpufairKernel(IPythonKernel):
             expected_s, reason = self._work.expected(asked.within_s, inside=self._boundary.busy)
             if reason:
                 return {"status": "skipped", "reason": reason, "expected_s": expected_s}
+        if asked.hold_s and not self._boundary.busy and (kept := self._again.kept()) is not None:
+            self._held_until = time.monotonic() + asked.hold_s
+            return kept
         reply = self._work.checkpoint(asked, inside=self._boundary.busy)
         reply["inside"] = self._boundary.busy
         reply["prompt"] = self._prompt if reply["inside"] else self._last_prompt + 1

@@ -25,11 +25,14 @@ class UnknownCommand(GpufairError):
 class Magic:
     """``%gpufair WORD …``. ``commands`` is a table of words, for more of them to be added."""
 
-    def __init__(self, shell: Any, preflight: Callable[[float], Any], recipes: Recipes) -> None:
+    def __init__(
+        self, shell: Any, preflight: Callable[[float], Any], recipes: Recipes, rerun: Callable[[str], str]
+    ) -> None:
         self._shell, self._recipes = shell, recipes
         self.commands: dict[str, Callable[[str], Any]] = {
             "checkpoint": self._checkpoint,
             "replay": self._replay,
+            "rerun": rerun,
             "preflight": lambda line: preflight(float(line)) if line else preflight(2.0),
         }
         shell.register_magic_function(self.run, "line", "gpufair")
@@ -41,6 +44,8 @@ class Magic:
 
         %gpufair replay on|off: after a restore, run again the cells that made what cannot be saved, where that is certain
         to give the same.
+
+        %gpufair rerun on|off: a cell that a preemption cuts runs again, from the state before it.
         """
         word, _, rest = line.strip().partition(" ")
         command = self.commands.get(word or "preflight")

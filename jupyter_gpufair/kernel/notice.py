@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import linecache
+import sys
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from jupyter_gpufair.offer import CUT
 
 _STALE_S = 60.0  # after the deadline the kernel should be gone; whoever still interrupts is the user
 
@@ -37,6 +41,9 @@ class NoticeBoard:
         shell._showtraceback = self._showtraceback  # noqa: SLF001
         self._notice: Notice | None = None
         self._shown: Notice | None = None
+        self.again: Callable[[], str | None] = lambda: (
+            None
+        )  # the checkpoint from which a cell that is cut now runs again
 
     def post(self, notice: Notice | None) -> None:
         """Announce, or withdraw with None. Any thread may call."""
@@ -58,8 +65,23 @@ class NoticeBoard:
             self._show(etype, evalue, stb)
             return
         self._notice, self._shown = None, notice  # for one interrupt: the next one may be the user's
+        if (checkpoint := self.again()) is not None:
+            self._say_again(notice, checkpoint)
+            return
         lines = [f"\x1b[31mPreempted\x1b[39m: {notice.text}", *self._place(evalue)]
         self._show(Preempted, Preempted(notice.text), lines)
+
+    def _say_again(self, notice: Notice, checkpoint: str) -> None:
+        """One line instead of an error: nothing went wrong, and the cell has not ended."""
+        at = time.strftime("%H:%M:%S")
+        text = f"Preempted at {at}: {notice.text.rstrip('.')}. This cell runs again when the session is back.\n"
+        sys.stdout.flush()
+        sys.stderr.flush()
+        hook = self._shell.displayhook
+        content = {"name": "stderr", "text": text}
+        hook.session.send(
+            hook.pub_socket, "stream", content, hook.parent_header, metadata={"gpufair": {CUT: checkpoint}}
+        )
 
     def _place(self, error: BaseException) -> list[str]:
         """Where in the cell it stopped: the innermost line of the notebook."""

@@ -16,7 +16,7 @@ MAX_LOST = 1_000  # of a reply; the manifest has all
 _HOOKS_LIMIT_S = 10.0  # where no deadline is known
 _LOOK_S, _FIXED_S = 0.5, 0.02  # of a decision; of any checkpoint, for its few fsyncs
 _MEASURABLE_BYTES = 4 << 20
-_REPLAY = "gpufair:replay"
+_REPLAY, _RERUN = "gpufair:replay", "gpufair:rerun"
 _LOOPS, _FUNCTION = "gpufair:loops", "gpufair:on_preempt:"
 
 Content = dict[str, Any]
@@ -34,6 +34,9 @@ class Work:
         self._tracker: Any = None  # what the last checkpoint saw; made when there is one
         self._moved: Any = None  # what was moved off the GPUs for a checkpoint
         self.taken = 0  # checkpoints so far
+        self.newest: str | None = None  # the id of the last one that was taken or loaded
+        self.loaded: str | None = None  # the id of the last one that was loaded
+        self.rerun = False  # the session's cells run again after a preemption: see ``again``
         self.dirty = False  # a cell has run since the last one
         self.recipes = Recipes()
         self.progress = 0.0  # of the restore that is under way; any thread may look
@@ -66,6 +69,7 @@ class Work:
                 extras=[
                     *_protocol_state(),
                     self._replay_state(inside=inside),
+                    (_RERUN, self.rerun),
                     *shell_state.extras(shell),
                     *session.extras(shell),
                 ],
@@ -78,7 +82,7 @@ class Work:
             if not asked.hold_s:
                 self.resume()
         self.taken += 1
-        self.dirty = False
+        self.newest, self.dirty = result.id, False
         self._measure(result.written_bytes, result.duration_s)  # the rest was there already
         lost = [*result.lost, *failed]
         return {
@@ -114,6 +118,8 @@ class Work:
         warnings = [*result.warnings, *shell_state.bring_back(shell, result.extras)]
         failed = hooks.unpark_restored(shell.user_ns, result.restored, self._limit_s())
         lost = {**dict(result.lost), **failed}
+        self.newest = self.loaded = asked.id
+        self.rerun = result.extras.pop(_RERUN, None) is True
         told = result.extras.pop(_REPLAY, None) or {}
         self.recipes.on = told.get("on") is True
         warnings += replay(told.get("recipes") or (), lost, shell.user_ns)

@@ -32,6 +32,7 @@ class _Execution:
     status: str | None = None
     started_s: float | None = None
     ended_s: float | None = None
+    again_from: str | None = None  # the checkpoint from which it is to run again
     outputs: list[dict[str, Any]] = field(default_factory=list)
     size: int = 0
     clear_next: bool = False
@@ -56,6 +57,11 @@ class _Execution:
         else:
             self.outputs.append(output)
         return True
+
+    def begin_again(self) -> None:
+        """It was cut, and runs from its beginning."""
+        self.clear()
+        self.state, self.status, self.ended_s, self.again_from = "running", None, None, None
 
     def note(self, text: str) -> None:
         """Tell the reader something, whatever the limits."""
@@ -89,6 +95,7 @@ class _Execution:
             "status": self.status,
             "started_s": self.started_s,
             "ended_s": self.ended_s,
+            "again_from": self.again_from,
             "outputs": outputs,
         }
 
@@ -113,8 +120,8 @@ class Record:
         """All executions until now, oldest first.
 
         Each is ``{"msg_id", "cell_id", "code_sha256", "execution_count", "state": "running" | "done", "status": "ok" |
-        "error" | "interrupted" | None, "started_s", "ended_s", "outputs"}``. "interrupted": its kernel ended before it
-        did. Empty if nothing was recorded. Reads files of up to 272 MiB each when first asked, so call it in a thread.
+        "error" | "interrupted" | None, "started_s", "ended_s", "again_from", "outputs"}``. "interrupted": its kernel ended
+        before it did; it may run again from the checkpoint ``again_from``, and then only its last run is told. Empty if nothing was recorded. Reads files of up to 272 MiB each when first asked, so call it in a thread.
         """
         files = _files(self._dir)
         if not self._goes_on(files):
@@ -221,7 +228,7 @@ class _Reader:
                 else:
                     execution.clear()
             case "stream" | "display_data" | "execute_result" | "error":
-                self._output(execution, kind, content, message["size"])
+                self._output(execution, kind, message)
             case _ if kind == TRUNCATED:
                 execution.note(_UNRECORDED.format(int(content.get("limit_bytes", 0)) >> 20))
             case _:
@@ -239,18 +246,23 @@ class _Reader:
     def _status(execution: _Execution, content: dict[str, Any], message: dict[str, Any]) -> None:
         state = content.get("execution_state")
         if state == "busy":
+            if execution.status == "interrupted":
+                execution.begin_again()
             execution.started_s = _seconds(message["header"].get("date"))
         elif state == "idle":
             execution.state = "done"
             execution.status = execution.status or "ok"
             execution.ended_s = _seconds(message["header"].get("date"))
 
-    def _output(self, execution: _Execution, kind: str, content: dict[str, Any], size: int) -> None:
+    def _output(self, execution: _Execution, kind: str, message: dict[str, Any]) -> None:
+        content = message["content"]
         if kind == "error":
             execution.status = "error"
+        elif kind == "stream" and (checkpoint := _cut(message)) is not None:
+            execution.status, execution.again_from = "interrupted", checkpoint
         output = _output(kind, content)
         display = _display_id(content)
-        if execution.add(output, size) and display is not None and kind != "stream":
+        if execution.add(output, message["size"]) and display is not None and kind != "stream":
             self._displays.setdefault(display, []).append(output)
 
     def _update(self, message: dict[str, Any]) -> None:
@@ -272,6 +284,13 @@ def _output(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     if kind == "execute_result":
         output["execution_count"] = _count(content)
     return output
+
+
+def _cut(message: dict[str, Any]) -> str | None:
+    """The checkpoint from which a cell runs again, if its kernel says so in this output."""
+    told = message["metadata"].get("gpufair")
+    found = told.get("cut") if isinstance(told, dict) else None
+    return found if isinstance(found, str) else None
 
 
 def _display_id(content: dict[str, Any]) -> str | None:

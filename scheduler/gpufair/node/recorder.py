@@ -188,7 +188,7 @@ class Recorder:
                 self._status(body)
             elif b'"execute_input"' in body[0]:
                 self._begun(body)
-            elif b'"ask"' in body[3] and b'"display_data"' in body[0]:
+            elif b'"ask"' in body[3] and (b'"display_data"' in body[0] or b'"gpufair_ask"' in body[0]):
                 self._asked(body)
         self._dirty.set()
 

@@ -205,6 +205,10 @@ class Saver:
 
     def _take(self, kernel: LiveKernel, content: dict[str, Any]) -> None:
         """Report a checkpoint, if it is one."""
+        if content.get("status") == "kept":
+            # What was cut runs again from the checkpoint that is there, and that has all the other cells.
+            self._held = kernel, 1 << 62, False
+            return
         if content.get("status") != "ok":
             raise CheckpointFailed(_reason(content, "the kernel could not save its variables"))
         if self.last is not None and int(content["sequence"]) < self.last["sequence"]:

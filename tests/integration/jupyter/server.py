@@ -175,24 +175,29 @@ class Tab:
     def close(self) -> None:
         self.ws.close()
 
-    def _message(self, kind: str, content: dict[str, Any], channel: str) -> tuple[str, str]:
+    def _message(
+        self, kind: str, content: dict[str, Any], channel: str, metadata: dict[str, Any] | None = None
+    ) -> tuple[str, str]:
         msg_id = uuid.uuid4().hex
         header = {
             "msg_id": msg_id, "msg_type": kind, "username": "", "session": self.session, "version": "5.3",
             "date": time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime()),
         }  # fmt: skip
-        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": channel, "buffers": []}
+        message = {"header": header, "parent_header": {}, "metadata": metadata or {}, "content": content,
+                   "channel": channel, "buffers": []}  # fmt: skip
         return msg_id, json.dumps(message)
 
-    def send(self, kind: str, content: dict[str, Any], channel: str = "shell") -> str:
+    def send(
+        self, kind: str, content: dict[str, Any], channel: str = "shell", metadata: dict[str, Any] | None = None
+    ) -> str:
         """Send a request; its id."""
-        msg_id, message = self._message(kind, content, channel)
+        msg_id, message = self._message(kind, content, channel, metadata)
         self.ws.send(message)
         return msg_id
 
-    def run(self, code: str, **more: Any) -> str:
-        """Run a cell."""
-        return self.send("execute_request", execution(code, **more))
+    def run(self, code: str, *, tags: tuple[str, ...] = (), **more: Any) -> str:
+        """Run a cell. ``tags``: of it, as JupyterLab sends them."""
+        return self.send("execute_request", execution(code, **more), metadata={"tags": list(tags)} if tags else None)
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
         """The next message; None if none came."""

@@ -70,6 +70,7 @@ def test_an_execution_with_its_cell_times_and_merged_streams(recorded):
         "execution_count": 4,
         "state": "done",
         "status": "ok",
+        "again_from": None,
         "outputs": [
             {"output_type": "stream", "name": "stdout", "text": "a\nb\n"},
             {"output_type": "stream", "name": "stderr", "text": "oops"},
