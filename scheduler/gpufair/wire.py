@@ -47,7 +47,7 @@ class Command:
       ``stop``        kill now, no checkpoint
       ``save``        checkpoint and go on
       ``restart``     kill the kernel, start a new one on the same GPUs, no restore
-      ``restore``     load checkpoint ``path`` into the live (idle) kernel
+      ``restore``     load checkpoint ``id`` into the live (idle) kernel
       ``interrupt``   as the user's interrupt button
       ``preflight``   say what a checkpoint would be like
     """
@@ -69,7 +69,8 @@ class StartArgs:
     gpus: int  # on this node
     kernel_key: str  # hex; the Jupyter session key for the kernel's whole life
     checkpoint_key: str  # hex; signs and verifies this user's checkpoints
-    checkpoint_dir: str  # folder of this workload's checkpoints (one sub-folder per checkpoint)
+    checkpoint_dir: str  # folder or URL of this workload's checkpoints (one sub-folder per checkpoint)
+    image_dir: str  # folder of its process images, always one of a machine
     record_dir: str  # folder of this workload's recorded outputs
     next_sequence: int  # number of the next checkpoint
     restore: str | None = None  # checkpoint id (= sub-folder of checkpoint_dir) to start from

@@ -55,11 +55,6 @@ class ProcessImages(Protocol):
         """
 
 
-def images_dir(checkpoint_dir: str) -> Path:
-    """Where the images of a session are."""
-    return Path(f"{checkpoint_dir.rstrip('/')}.images")
-
-
 def chosen() -> ProcessImages | None:
     """The plugin that the operator switched on; None if none is.
 
@@ -100,7 +95,7 @@ def dump(args: dict[str, Any], tag: str, child: dict[str, Any], image: str, limi
     plugin = chosen()
     if plugin is None:
         raise ImageFailed("process images are not switched on")
-    folder = images_dir(args["checkpoint_dir"]) / image
+    folder = Path(args["image_dir"]) / image
     try:
         folder.mkdir(mode=0o700, parents=True)
         (folder / "image").mkdir(mode=0o700)
@@ -122,7 +117,7 @@ def of(args: dict[str, Any]) -> dict[str, Any] | None:
     """
     if not args.get("restore"):
         return None
-    facts = read_json(images_dir(args["checkpoint_dir"]) / args["restore"] / FACTS)
+    facts = read_json(Path(args["image_dir"]) / args["restore"] / FACTS)
     if facts is None:
         return None
     mac = facts.pop("mac", "")
@@ -137,7 +132,7 @@ def restore_command(args: dict[str, Any]) -> list[str]:
     if plugin is None:
         raise ImageFailed(f"the session was saved as a process image, and {SWITCH} is not set on this node")
     try:
-        return plugin.restore_command(images_dir(args["checkpoint_dir"]) / args["restore"] / "image")
+        return plugin.restore_command(Path(args["image_dir"]) / args["restore"] / "image")
     except Exception as err:
         raise ImageFailed(f"the process image cannot be used: {err}") from err
 
@@ -145,7 +140,7 @@ def restore_command(args: dict[str, Any]) -> list[str]:
 def prune(args: dict[str, Any], keep: str) -> None:
     """Delete all images of a session but one."""
     with suppress(OSError):
-        for folder in images_dir(args["checkpoint_dir"]).iterdir():
+        for folder in Path(args["image_dir"]).iterdir():
             if folder.name != keep:
                 shutil.rmtree(folder, ignore_errors=True)
 

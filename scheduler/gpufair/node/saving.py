@@ -60,7 +60,7 @@ class Saver:
     def __init__(self, start: dict[str, Any], key_file: Path, reports: ReportLog) -> None:
         args = start["args"]
         self._start, self.unhooked = start, Unhooked(start)
-        self._folder = Path(args["checkpoint_dir"])
+        self._directory = str(args["checkpoint_dir"])
         self._incarnation = start["incarnation"]
         self._key, self._key_file = str(args["checkpoint_key"]), key_file
         self._store: dict[str, Any] = args.get("checkpoint_store") or {}
@@ -183,7 +183,7 @@ class Saver:
         asked = kernel.control.ask(
             "gpufair_checkpoint_request",
             {
-                "directory": str(self._folder),
+                "directory": self._directory,
                 "id": f"{sequence:06d}-{self._incarnation}",
                 "sequence": sequence,
                 "key_file": str(self._key_file),
@@ -231,7 +231,6 @@ class Saver:
     def _prepare(self) -> None:
         """Make what the kernel needs for a save or restore, when it is needed: a disk that was full may not be any more."""
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._key_file.exists():
                 write_private(self._key_file, self._key.encode(), durable=False)
         except OSError as err:
@@ -242,7 +241,7 @@ class Saver:
             key = bytes.fromhex(self._key)
             keep, keep_s = self._store.get("keep", KEPT), self._store.get("keep_s", 0.0)
             checkpoint = importlib.import_module("gpufair.node.checkpoint")
-            checkpoint.prune(str(self._folder), key, keep=keep, keep_s=keep_s)
+            checkpoint.prune(self._directory, key, keep=keep, keep_s=keep_s)
         except Exception:  # noqa: BLE001  # the new checkpoint is good; old ones only cost space
             _log.warning("old checkpoints could not be removed", exc_info=True)
 
@@ -360,7 +359,7 @@ class Saver:
             await kernel.answer(kernel.control.ask("kernel_info_request", {}), ready_s)
             if not await self.probe(kernel):
                 raise CheckpointFailed("this kernel cannot load checkpoints", final=True)
-            where = {"directory": str(self._folder), "id": checkpoint, "key_file": str(self._key_file)}
+            where = {"directory": self._directory, "id": checkpoint, "key_file": str(self._key_file)}
             asked = kernel.control.ask("gpufair_restore_request", {**where, "wait_s": wait_s})
             async with reported(kernel, self._reports):
                 content = await kernel.answer(asked, LIMIT_S)

@@ -79,7 +79,7 @@ class Session:
             case "save":
                 self._spawn(self._save())
             case "restore":
-                self._spawn(self._restore(str(args.get("id") or args.get("path", ""))))
+                self._spawn(self._restore(str(args["id"])))
             case "restart":
                 self._restart_command(args.get("generation"))
             case "interrupt":

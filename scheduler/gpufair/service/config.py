@@ -102,6 +102,7 @@ class Config:
     budgets: Budgets = field(default_factory=lambda: Budgets((Allocation(AllocationPath("default")),)))
     autosave_share: float = AUTOSAVE_SHARE
     checkpoint_store: Mapping[str, object] = field(default_factory=dict)  # fields of the node's ``StoreOptions``
+    checkpoint_url: str = ""  # where checkpoints are kept; empty: in the state folder
     budgets_file: Path | None = None
     source: Path | None = None
 
@@ -212,6 +213,7 @@ def parse_config(text: str, file: str) -> Config:
         budget_owners=_users(root, "budget_owners"),
         autosave_share=_autosave_share(root.table("checkpoints")),
         checkpoint_store=_checkpoint_store(root.table("checkpoints")),
+        checkpoint_url=_checkpoint_url(root.table("checkpoints")),
         budgets_file=budgets_file,
     )
     root.finish()
@@ -317,6 +319,19 @@ def _checkpoint_store(table: Table) -> dict[str, object]:
         "keep": table.integer("keep", 2, 1, 100),
         "keep_s": keep_for / SECOND if keep_for else 0.0,
     }
+
+
+def _checkpoint_url(table: Table) -> str:
+    if not table.has("url"):
+        return ""
+    from gpufair.node.checkpoint.remote import BadUrl, check_url  # noqa: PLC0415 - rarely needed, and heavy
+
+    url = table.text("url", "", longest=1024).rstrip("/")
+    try:
+        check_url(url)
+    except BadUrl as err:
+        table.fail(f"url: {err}", "url")
+    return url
 
 
 def _idle_release(table: Table) -> Millis | None:

@@ -39,9 +39,17 @@ def hosts(workload: Workload) -> tuple[str, ...]:
 class Dispatcher:
     """Makes commands. ``channel_of`` gives the line of a node."""
 
-    def __init__(self, state_dir: Path, secrets: Secrets, autosave_share: float = 0.0, checkpoint_store: Mapping[str, Any] | None = None) -> None:
-        """``autosave_share``, ``checkpoint_store``: see ``StartArgs``."""
+    def __init__(
+        self,
+        state_dir: Path,
+        secrets: Secrets,
+        autosave_share: float = 0.0,
+        checkpoint_store: Mapping[str, Any] | None = None,
+        checkpoint_url: str = "",
+    ) -> None:
+        """``autosave_share``, ``checkpoint_store``: see ``StartArgs``; ``checkpoint_url``: see ``Config``."""
         self._checkpoint_store = dict(checkpoint_store or {})
+        self._checkpoints = checkpoint_url or str(state_dir / "checkpoints")
         self._state_dir, self._secrets = state_dir, secrets
         self._autosave_share = autosave_share
         self.ran_ms: Callable[[WorkloadId], int] = lambda _: 0  # how long it was up in earlier starts
@@ -102,9 +110,9 @@ class Dispatcher:
         for node in hosts(workload):
             self.channel(node).send(kind, workload.id, incarnation, args)
 
-    def checkpoint_dir(self, user: str, workload: WorkloadId) -> Path:
-        """Where the checkpoints of a workload are."""
-        return self._state_dir / "checkpoints" / user / workload
+    def checkpoint_dir(self, user: str, workload: WorkloadId) -> str:
+        """Where the checkpoints of a workload are: a folder or a URL."""
+        return f"{self._checkpoints}/{user}/{workload}"
 
     def record_dir(self, workload: WorkloadId) -> Path:
         """Where its recorded outputs are."""
@@ -134,7 +142,8 @@ class Dispatcher:
             gpus=gpus,
             kernel_key=self._secrets.kernel_key(owner.id),
             checkpoint_key=self._secrets.checkpoint_key(spec.user),
-            checkpoint_dir=str(self.checkpoint_dir(spec.user, owner.id)),
+            checkpoint_dir=self.checkpoint_dir(spec.user, owner.id),
+            image_dir=str(self._state_dir / "checkpoints" / spec.user / f"{owner.id}.images"),
             record_dir=str(self.record_dir(workload.id)),
             next_sequence=saved.sequence + 1 if saved else 1,
             restore=saved.id if restoring and saved else None,

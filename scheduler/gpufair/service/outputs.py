@@ -1,10 +1,9 @@
-"""What a session left on disk: recorded outputs and checkpoints. Blocking; called in threads."""
+"""What a workload left on disk: recorded outputs and logs. Blocking; called in threads."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpufair.node.record import Record
 
-MANIFEST = "manifest.json"
 MAX_PAGE_BYTES = 1 << 20  # of a log
 KEPT = 8  # records, of at most 64 MiB of outputs each
 
@@ -42,8 +40,3 @@ def log_of(record_dir: Path, rank: int, after: int, limit: int) -> dict[str, Any
     from gpufair.node.logs import read_log  # noqa: PLC0415  # as above
 
     return asdict(read_log(record_dir, rank, after, limit))
-
-
-def present(folder: Path, kept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of ``kept`` whose manifest is still there, newest first."""
-    return [checkpoint for checkpoint in reversed(kept) if (folder / str(checkpoint["id"]) / MANIFEST).is_file()]

@@ -58,6 +58,10 @@ class TooManyStreams(core.GpufairError):
     """Each event stream costs memory, so their number is limited."""
 
 
+class CheckpointsUnreachable(core.GpufairError):
+    """The store of the checkpoints does not answer, or refuses."""
+
+
 class HelloFirst(core.GpufairError):
     """An agent's boot that the service doesn't know."""
 
@@ -82,6 +86,7 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (WireError, HTTPStatus.BAD_REQUEST),
     (Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
     (TooManyStreams, HTTPStatus.TOO_MANY_REQUESTS),
+    (CheckpointsUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
     (Closed, HTTPStatus.SERVICE_UNAVAILABLE),

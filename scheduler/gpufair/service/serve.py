@@ -125,7 +125,7 @@ async def _open(
     runtime = Runtime(journal, clock, Options(snapshot_every=config.service.snapshot_every))
     await runtime.start()
     stack.push_async_callback(runtime.close)
-    dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store)
+    dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store, config.checkpoint_url)
     hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence)
     runtime.backend = hub
     await bootstrap.apply_policy(runtime, config)

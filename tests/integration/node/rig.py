@@ -79,6 +79,7 @@ class Rig:
             "kernel_key": KEY,
             "checkpoint_key": KEY,
             "checkpoint_dir": str(self.root / "checkpoints" / workload),
+            "image_dir": str(self.root / "checkpoints" / f"{workload}.images"),
             "record_dir": str(self.root / "records" / workload),
             "next_sequence": 1,
             **more,

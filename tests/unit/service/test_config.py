@@ -121,6 +121,35 @@ def test_the_checkpoint_store_has_rules() -> None:
     assert options(text) == StoreOptions("never", True, 2 << 30, 10 << 30, 5, 7 * 86_400.0)
 
 
+def test_checkpoints_may_lie_behind_a_url() -> None:
+    """What needs no library is taken as it is; nothing that a URL hides is ever repeated."""
+
+    def url(text: str) -> str:
+        return parse_config(f"[checkpoints]\nurl = '{text}'", "t").checkpoint_url
+
+    assert parse_config("[checkpoints]", "t").checkpoint_url == ""
+    assert url("file:///mnt/shared/checkpoints/") == "file:///mnt/shared/checkpoints"
+    for hidden in ("s3://me:hidden@lab/x", "s3://lab/x?secret=hidden", "s3://lab/x#hidden"):
+        with pytest.raises(ConfigError, match="environment or the configuration files") as caught:
+            url(hidden)
+        assert "hidden" not in str(caught.value)
+
+
+def test_a_url_needs_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named; where it is installed nothing is asked of the store."""
+    from gpufair.node.checkpoint import remote
+
+    def get(scheme: str) -> object:
+        raise ImportError(f"Install the library of {scheme}")
+
+    monkeypatch.setattr(remote, "_with_obstore", lambda url: {})
+    monkeypatch.setattr("fsspec.get_filesystem_class", get)
+    with pytest.raises(ConfigError, match=r"line 2: url: .*s3:// is not installed: pip install .*object-stores"):
+        parse_config("[checkpoints]\nurl = 's3://lab/x'", "t")
+    with pytest.raises(ConfigError, match=r"Install the library of sftp"):
+        parse_config("[checkpoints]\nurl = 'sftp://lab/x'", "t")
+
+
 def test_without_a_file_a_laptop_works() -> None:
     """One GPU node, one CPU node, one leaf, two profiles."""
     config = load_config(None)
@@ -181,6 +210,15 @@ BAD = [
     ("[policy]\nwindow = 7d", 2, ["not valid TOML", 'write 7d in quotes: "7d"']),
     ("users = ['ada']\nbudgets = b.toml # mine", 2, ['write b.toml in quotes: "b.toml"']),
     ("budgets = ''", 1, ["budgets.toml"]),
+    ("[checkpoints]\nurl = 'bucket/x'", 2, ["no URL", "s3://bucket/prefix"]),
+    ("[checkpoints]\nurl = ''", 2, ["no URL"]),
+    ("[checkpoints]\nurl = 's3:///x'", 2, ["no bucket"]),
+    ("[checkpoints]\nurl = 's3://b/*'", 2, ["wildcards"]),
+    ("[checkpoints]\nurl = 's3://b/../x'", 2, ["'..'"]),
+    ("[checkpoints]\nurl = 'file://x/y'", 2, ["file:///folder"]),
+    ("[checkpoints]\nurl = 'memory://x'", 2, ["not shared"]),
+    ("[checkpoints]\nurl = 'foo://x/y'", 2, ["no kind of store"]),
+    ("[checkpoints]\nurl = 'https://x/y'", 2, ["only be read"]),
 ]
 
 

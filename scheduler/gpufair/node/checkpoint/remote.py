@@ -12,17 +12,84 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
-from gpufair.node.checkpoint.storage import BUFFERS, MANIFEST
+from gpufair.core.errors import GpufairError
+from gpufair.node.checkpoint.storage import BUFFERS, MANIFEST, SCHEME
 
 _NOTES = ".notes"
 _WRITER, _SWEEP = "writing-", "sweeping-"
 _WRITER_S = 24 * 3600.0  # no save takes so long
 _SWEEP_S, _SWEEP_COUNTS_S = 300.0, 900.0  # a sweep stops by itself long before its note is taken for a dead one's
 _WAIT_S, _POLL_S = 60.0, 0.5
+_USUAL = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}  # what fsspec itself would load
+# By default three minutes, in which the cells of a session would wait for a store that is down.
+_RETRIES = {
+    "max_retries": 5,
+    "retry_timeout": timedelta(seconds=20),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=1), "base": 2},
+}
+_REMOVALS = ("rm", "rm_file", "_rm", "_rm_file")
+
+
+class BadUrl(GpufairError):
+    """No checkpoints can be kept at such a URL. The text never repeats what might be a credential."""
+
+
+def check_url(url: str) -> None:
+    """Whether checkpoints may be kept there and the libraries for it are installed. The store itself is not asked.
+
+    Raises: BadUrl
+    """
+    if SCHEME.match(url) is None:
+        raise BadUrl('it is no URL; write "s3://bucket/prefix", or "file:///folder" for a folder')
+    try:
+        parts = urlsplit(url)
+    except ValueError as err:
+        raise BadUrl("it is no URL that can be read") from err
+    if parts.password is not None or parts.query or parts.fragment:
+        raise BadUrl(
+            "it may hold no password, '?' or '#'; credentials and endpoints belong into the environment or the "
+            "configuration files of the store's library"
+        )
+    if any(char in url for char in "*[]{}\\") or any(char.isspace() for char in url):
+        raise BadUrl("it may hold no spaces, wildcards, brackets or backslashes")
+    if {".", ".."} & set(parts.path.split("/")):
+        raise BadUrl("it may hold no '.' or '..' as a part of its path")
+    if parts.scheme == "file":
+        if parts.netloc or not Path(parts.path).is_absolute() or parts.path == "/":
+            raise BadUrl('a folder is written with three slashes, like "file:///folder"')
+        return
+    if parts.scheme in ("memory", "local"):
+        raise BadUrl(f'{parts.scheme}:// is not shared by processes, or not safe; "file:///folder" is a folder')
+    if not parts.netloc:
+        raise BadUrl(f'it names no bucket or host; write "{parts.scheme}://bucket/prefix"')
+    _check_library(url, parts.scheme)
+
+
+def _check_library(url: str, scheme: str) -> None:
+    from fsspec import AbstractFileSystem, get_filesystem_class  # noqa: PLC0415 - costs 60 ms
+    from fsspec.asyn import AsyncFileSystem  # noqa: PLC0415
+
+    _with_obstore(url)
+    try:
+        known = get_filesystem_class(scheme)
+    except ValueError as err:
+        raise BadUrl(f"{scheme}:// is no kind of store that fsspec knows") from err
+    except ImportError as err:
+        what = "pip install 'jupyter-gpufair[object-stores]'" if scheme in _USUAL else str(err)
+        raise BadUrl(f"the library for {scheme}:// is not installed: {what}") from err
+    if all(getattr(known, n, None) in _inherited(n, AbstractFileSystem, AsyncFileSystem) for n in _REMOVALS):
+        raise BadUrl(f"{scheme}:// can only be read")
+
+
+def _inherited(name: str, *classes: type) -> list[object]:
+    return [getattr(cls, name, None) for cls in classes]
 
 
 class FsspecStore:
@@ -33,8 +100,7 @@ class FsspecStore:
 
         self._fs: Any
         self._root: str
-        _with_obstore(url)
-        self._fs, self._root = url_to_fs(url)
+        self._fs, self._root = url_to_fs(url, **_with_obstore(url))
         self._notes: dict[str, str] = {}
         self._made: set[str] = set()
 
@@ -167,12 +233,16 @@ class FsspecStore:
             return 0
 
 
-def _with_obstore(url: str) -> None:
-    """Have s3://, gs:// and az:// served by obstore where that, and not the usual library, is installed."""
-    usual = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}.get(url.partition("://")[0])
+def _with_obstore(url: str) -> dict[str, Any]:
+    """Have s3://, gs:// and az:// served by obstore where that, and not the usual library, is installed.
+
+    Returns: Options for the file system.
+    """
+    usual = _USUAL.get(url.partition("://")[0])
     if usual is None or find_spec(usual) is not None or find_spec("obstore") is None:
-        return
+        return {}
     import_module("obstore.fsspec").register(url.partition("://")[0])
+    return {"retry_config": _RETRIES}
 
 
 def _last(path: object) -> str:

@@ -21,7 +21,7 @@ MANIFEST = "manifest.json"
 BUFFERS = "buffers"
 _LOCK, _PARTIAL = ".lock", ".partial"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SWEEP_WAIT_S = 30.0  # a sweep unlinks some thousand files: seconds, even on a slow disk
 _POLL_S = 0.02
 
@@ -86,7 +86,7 @@ class Store(Protocol):
 
 def open_store(directory: str) -> Store:
     """The store for a path or a URL (``s3://…``, ``memory://…``)."""
-    if _SCHEME.match(directory) and not directory.startswith("file://"):
+    if SCHEME.match(directory) and not directory.startswith("file://"):
         from gpufair.node.checkpoint.remote import FsspecStore  # noqa: PLC0415 - costs 60 ms that a folder need not pay
 
         return FsspecStore(directory)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path as Folder
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
@@ -19,12 +18,12 @@ router = APIRouter(prefix="/workloads")
 Id = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
-async def _there(request: Request, workload: str, work: Callable[[Folder, bytes], Any]) -> Any:
-    """``work`` on the folder of a workload of the caller's, with its key; in a thread."""
+async def _there(request: Request, workload: str, work: Callable[[str, bytes], Any]) -> Any:
+    """``work`` on the place of the checkpoints of a workload of the caller's, with its key; in a thread."""
     it = context(request)
     known = await owned(request, workload)
-    folder = it.dispatcher.checkpoint_dir(known.spec.user, known.id)
-    return await asyncio.to_thread(work, folder, bytes.fromhex(it.secrets.checkpoint_key(known.spec.user)))
+    directory = it.dispatcher.checkpoint_dir(known.spec.user, known.id)
+    return await asyncio.to_thread(work, directory, bytes.fromhex(it.secrets.checkpoint_key(known.spec.user)))
 
 
 @router.post("/{workload}/checkpoints/verify")
@@ -37,12 +36,12 @@ async def verify(request: Request, workload: Id, body: Nothing | None = None) ->
 async def prune(request: Request, workload: Id, body: Pruning) -> Answer:
     """Remove all but the newest, and what dead saves have left."""
     return {
-        "removed": await _there(request, workload, lambda folder, key: kept.pruned(folder, key, body.keep, body.keep_s))
+        "removed": await _there(request, workload, lambda directory, key: kept.pruned(directory, key, body.keep, body.keep_s))
     }
 
 
 @router.get("/{workload}/checkpoints/{checkpoint}/export")
 async def export(request: Request, workload: Id, checkpoint: str) -> StreamingResponse:
     """One checkpoint with all that it needs, as a tar file."""
-    parts = await _there(request, workload, lambda folder, key: kept.exported(folder, key, checkpoint))
+    parts = await _there(request, workload, lambda directory, key: kept.exported(directory, key, checkpoint))
     return StreamingResponse(parts, media_type="application/x-tar")

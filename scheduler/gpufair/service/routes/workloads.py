@@ -15,13 +15,13 @@ from gpufair.core.errors import WrongPhase
 from gpufair.core.model import HOLDING, Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
-from gpufair.service import dependencies, standin, time_limit
+from gpufair.service import dependencies, kept, standin, time_limit
 from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
 from gpufair.service.explained import explanation_view
 from gpufair.service.models import ID_PATTERN, Extension, Nothing, PlainName, Resume, Submission
-from gpufair.service.outputs import MAX_PAGE_BYTES, log_of, present
+from gpufair.service.outputs import MAX_PAGE_BYTES, log_of
 from gpufair.service.problems import BadRequest, Forbidden
 from gpufair.service.submission import pools_for, span_of, spec_of
 from gpufair.service.turn import Turn
@@ -194,8 +194,7 @@ async def restore(request: Request, workload: Id, body: Annotated[Nothing | None
         last = turn.state.workload(session).checkpoint
         if last is None:
             raise WrongPhase(known.id, known.phase, "restore", "and it has no checkpoint yet")
-        path = it.dispatcher.checkpoint_dir(known.spec.user, session) / last.id
-        command(it, turn, known, "restore", {"id": last.id, "path": str(path)})
+        command(it, turn, known, "restore", {"id": last.id})
 
     return await act(request, workload, step, kernel=True)
 
@@ -290,9 +289,9 @@ async def checkpoints(request: Request, workload: Id) -> Answer:
     """Its checkpoints that are still there, newest first; only for its owner."""
     it = context(request)
     known = await owned(request, workload)
-    kept = it.runtime.detail(known.id).checkpoints
-    folder = it.dispatcher.checkpoint_dir(known.spec.user, known.id)
-    return {"checkpoints": await asyncio.to_thread(present, folder, kept)}
+    reported = it.runtime.detail(known.id).checkpoints
+    directory = it.dispatcher.checkpoint_dir(known.spec.user, known.id)
+    return {"checkpoints": await asyncio.to_thread(kept.present, directory, reported)}
 
 
 # -- shared -------------------------------------------------------------------------------------------------------
