@@ -72,12 +72,12 @@ class Played:
         self.notice = root / "notice.json"
         self.starts = self._before = 0
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the runner, as an agent would."""
+    def start(self, **more: str) -> subprocess.Popen[bytes]:
+        """Start the runner, as an agent would; with ``more`` variables."""
         self.starts += 1
         self._before = len(self.log())
         self.notice.unlink(missing_ok=True)
-        env = {**os.environ, TAG: str(self.root), "GPUFAIR_NOTICE_FILE": str(self.notice), "GPUFAIR_GPUS": "virtual-0"}
+        env = {**os.environ, TAG: str(self.root), "GPUFAIR_NOTICE_FILE": str(self.notice), "GPUFAIR_GPUS": "virtual-0", **more}
         with (self.root / "log.txt").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "jupyter_gpufair.batch", str(self.folder)],

@@ -117,11 +117,17 @@ def begin(notebook: NotebookNode, environ: Mapping[str, str], parameters: Mappin
     now, starts = time.time(), facts.setdefault("starts", [])
     waits_since = starts[-1].get("until_s") if starts else float(environ.get("GPUFAIR_SUBMITTED_S", now))
     begun = {"at_s": now, "node": environ.get("GPUFAIR_NODE", ""), "gpus": _gpus(environ)}
+    begun["attempt"] = int(environ.get("GPUFAIR_ATTEMPT", 1))
     if waits_since is not None:  # the last start was killed at a time that nobody wrote down
         begun["waited_s"] = max(0.0, now - waits_since)
     starts.append(_node(begun))
     facts.setdefault("checkpoints", 0)
     facts["state"] = "running"
+
+
+def is_tried_again(environ: Mapping[str, str]) -> bool:
+    """Whether a failure of this start is not the last word."""
+    return int(environ.get("GPUFAIR_ATTEMPT", 1)) < int(environ.get("GPUFAIR_ATTEMPTS", 1))
 
 
 def end(notebook: NotebookNode, state: str) -> None:

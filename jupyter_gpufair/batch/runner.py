@@ -113,7 +113,7 @@ class _Run:
         document.end(self._notebook, state)
         self._save()
         code = {"completed": 0, "preempted": LEAVES}.get(state, 1)
-        if state != "preempted":
+        if state != "preempted" and not (state == "failed" and document.is_tried_again(os.environ)):
             self._clear(code)
         return code
 

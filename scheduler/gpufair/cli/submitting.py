@@ -76,6 +76,13 @@ def submit(
             "--timeout", metavar="DURATION", help="After so much running time, waits not counted, it is told to leave and has timed out."
         ),
     ] = None,
+    retries: Annotated[
+        int | None, typer.Option("--retries", min=0, max=100, help="How often it is started again when it fails, later each time.")
+    ] = None,
+    retry_after: Annotated[
+        str | None,
+        typer.Option("--retry-after", metavar="DURATION", help="The first pause, 30s by default; it doubles, up to 10 min."),
+    ] = None,
     resumable: Annotated[
         bool,
         typer.Option("--resumable", help="It saves its state by itself when told to leave, and goes on from there."),
@@ -125,6 +132,8 @@ def submit(
         "min_runtime_s": span_s,
         "expected_s": None if expected is None else seconds_of(expected, "--expected"),
         "timeout_s": None if timeout is None else seconds_of(timeout, "--timeout"),
+        "retries": retries,
+        "retry_after_s": None if retry_after is None else seconds_of(retry_after, "--retry-after"),
         "resumable": resumable or command[0].endswith(NOTEBOOK),
         "priority": priority,
         "kind": "batch",

@@ -164,6 +164,8 @@ def what(workload: Workload) -> str:
         return f"open on a CPU node{place}"
     if awaited := workload.after + workload.after_any:
         return f"waiting for {awaited[0][:8] if len(awaited) == 1 else f'{len(awaited)} others'} to end"
+    if workload.retry_at_s is not None:
+        return f"failed, attempt {workload.attempt + 1} of {workload.retries + 1} follows"
     if workload.state == "queued" and workload.position is not None:
         more = ordinal(workload.position)
     elif workload.state == "running":

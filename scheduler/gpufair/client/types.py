@@ -139,6 +139,9 @@ class Workload:
     estimate_s: float | None = None  # when it may start: an estimate, not a promise
     start_by_s: float | None = None  # until when it starts at the latest: binding, since it owns a landing
     waits_for: str = ""  # while queued: what stands in its way, and how it came to wait
+    attempt: int = 1  # the one that runs, or was the last one
+    retries: int = 0  # how often it is started again when it fails
+    retry_at_s: float | None = None  # it has failed, and is queued again then
     timeout_s: float | None = None  # how long it may run, over all of its starts
     after: tuple[str, ...] = ()  # workloads that have to end well before it is queued; those that have are left out
     after_any: tuple[str, ...] = ()  # and those that have to end in whatever way

@@ -220,9 +220,10 @@ class Released(Event):
 
 @dataclass(frozen=True, slots=True)
 class Exited(Event):
-    """It ended by itself and its GPUs are free."""
+    """It ended by itself and its GPUs are free. A ``withheld`` one is to be started again, after ``ResumeRequested``."""
 
     workload: WorkloadId
     incarnation: int
     outcome: Outcome
     reason: str = ""
+    withheld: bool = False

@@ -102,7 +102,7 @@ class Record:
     settles_until: Instant | None = None  # the end of the protection in which it was moved: until then not again
     cancelled: bool = False
     cancelled_why: str = ""  # if it was not its owner
-    withheld: bool = False  # it rests because it must not be queued yet, and was not queued before
+    withheld: bool = False  # it rests because it must not be queued yet
     parking: PreemptReason | None = None  # its owner wants it parked, once it has released its GPUs
     touched: bool = False  # its owner wants a parked session back
     failure: str = ""  # why the last start failed, until that is settled

@@ -217,7 +217,7 @@ def _released(event: ev.Released, facts: Facts) -> Touched:
 @record_event.register
 def _exited(event: ev.Exited, facts: Facts) -> Touched:
     record = facts.record(event.workload)
-    record.exit = (event.outcome, event.reason)
+    record.exit, record.withheld = (event.outcome, event.reason), event.withheld
     facts.release(record)
     return (event.workload,)
 

@@ -71,6 +71,8 @@ def _after_release(facts: Facts, record: Record, cause: CauseId) -> Action:
         return End(cause, record.id, Outcome.CANCELLED, record.cancelled_why or "cancelled by its owner")
     if record.exit is not None:
         outcome, why = record.exit
+        if record.withheld:
+            return Park(cause, record.id, why)
         return End(cause, record.id, outcome, why or f"it ended by itself: {outcome}")
     session = record.spec.kind is Kind.SESSION
     if session and record.parking is not None:

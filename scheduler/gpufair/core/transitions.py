@@ -94,7 +94,7 @@ def _queued_to_ended(facts: Facts, record: Record) -> None:
 def _parked_to_queued(facts: Facts, record: Record) -> None:
     record.touched = False
     if record.withheld:
-        # It could not have run before: its place is that of this moment, or holding work back would buy an early one.
+        # It could not run until now: its place is that of this moment, or holding work back would buy an early one.
         record.withheld, record.submitted_at = False, facts.now
     facts.enqueue(record)
 

@@ -51,7 +51,7 @@ class AgentHub:
         self._wait_s = min(COMMAND_WAIT_S, silence / 3000)
         self._settle_s = settle_s
         self._reader = ReportReader(dispatcher)
-        dispatcher.ran_ms = lambda workload: runtime.detail(workload).ran_ms
+        dispatcher.detail_of = runtime.detail
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- towards the runtime --------------------------------------------------------------------------------------

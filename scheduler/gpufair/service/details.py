@@ -37,6 +37,8 @@ class Detail:
     unsaved: tuple[tuple[str, str], ...] = ()  # (cell, reason): what the last stay did and no checkpoint holds
     stand_in: str = ""  # the workload that last ran its kernel on a CPU node; see ``standin``
     up_at_ms: int = 0  # since when it is up in this start; 0: it is not
+    retries: int = 0  # how often it was started again after a failure
+    retry_at_ms: int = 0  # when that is due next; see ``retries``
     ran_ms: int = 0  # how long it was up in the starts that are over
     after: tuple[str, ...] = ()  # workloads that have to end well before it is queued; see ``dependencies``
     after_any: tuple[str, ...] = ()  # those that have to end
@@ -47,6 +49,11 @@ class Detail:
     def awaited(self) -> tuple[str, ...]:
         """All that have to end before it is queued."""
         return self.after + self.after_any
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is withheld from the queue."""
+        return bool(self.awaited or self.retry_at_ms)
 
     def to_dict(self) -> dict[str, Any]:
         """What is kept durably."""

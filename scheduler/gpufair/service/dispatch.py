@@ -12,8 +12,9 @@ from gpufair.core.model import Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
-from gpufair.service import standin, time_limit
+from gpufair.service import retries, standin, time_limit
 from gpufair.service.channels import Channel
+from gpufair.service.details import Detail
 from gpufair.service.rendezvous import rendezvous
 from gpufair.service.secrets import Secrets
 from gpufair.wire import StartArgs, to_json
@@ -52,7 +53,7 @@ class Dispatcher:
         self._checkpoints = checkpoint_url or str(state_dir / "checkpoints")
         self._state_dir, self._secrets = state_dir, secrets
         self._autosave_share = autosave_share
-        self.ran_ms: Callable[[WorkloadId], int] = lambda _: 0  # how long it was up in earlier starts
+        self.detail_of: Callable[[WorkloadId], Detail] = lambda _: Detail()  # what earlier starts have used
         self.channels: dict[str, Channel] = {}
 
     def channel(self, node: str) -> Channel:
@@ -100,7 +101,7 @@ class Dispatcher:
         for rank, lease in enumerate(held.leases):
             if lease.node in places and only in (None, lease.node):
                 args = self._start_args(workload, owner, rank, len(places), lease.gpus)
-                if (left := time_limit.left_of(workload.spec, self.ran_ms(workload.id))) is not None:
+                if (left := time_limit.left_of(workload.spec, self.detail_of(workload.id).ran_ms)) is not None:
                     grace = state.facts.grace(state.facts.record(workload.id))
                     args = replace(args, run_limit_s=left / 1000, grace_s=grace / 1000)
                 self.channel(lease.node).send("start", workload.id, incarnation, to_json(args))
@@ -132,6 +133,8 @@ class Dispatcher:
             env |= {"GPUFAIR_NODE_RANK": str(rank), "GPUFAIR_NODES": str(nodes)}
         if launch.get("type") == "command":  # for what it writes down of itself
             env |= {"GPUFAIR_ALLOCATION": spec.allocation, "GPUFAIR_SUBMITTED_S": f"{workload.submitted_at / 1000:.3f}"}
+            attempt, most = self.detail_of(workload.id).retries + 1, retries.allowed(spec) + 1
+            env |= {"GPUFAIR_ATTEMPT": str(attempt), "GPUFAIR_ATTEMPTS": str(most)}
         launch["env"] = env
         # Which checkpoint the core chose is the one it has, unless its owner asked for a fresh start.
         restoring = workload.phase is Phase.RESTORING or owner is not workload

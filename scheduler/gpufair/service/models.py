@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from gpufair.service.retries import MOST
 from gpufair.service.sizes import MAX_SIZE
 from gpufair.service.submission import Wanted
 
@@ -83,6 +84,8 @@ class Submission(Wish):
     notebook: Annotated[str, StringConstraints(max_length=4096)] | None = None
     kernel_name: Line | None = None
     timeout_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
+    retries: Annotated[int, Field(ge=0, le=MOST)] | None = None
+    retry_after_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] | None = None
     after: Annotated[list[WorkloadName], Field(max_length=MOST_AWAITED)] = []
     after_any: Annotated[list[WorkloadName], Field(max_length=MOST_AWAITED)] = []
 

@@ -16,7 +16,7 @@ from gpufair.core.errors import GpufairError, UnknownWorkload
 from gpufair.core.model import HOLDING, CheckpointRef, Outcome, Phase, Utilization
 from gpufair.core.record import Workload
 from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, WorkloadId
-from gpufair.service import standin, time_limit
+from gpufair.service import retries, standin, time_limit
 from gpufair.service.details import KEPT_CHECKPOINTS, checkpoint_dict
 from gpufair.service.dispatch import Dispatcher, hosts
 from gpufair.service.turn import Turn
@@ -253,7 +253,7 @@ class ReportReader:
             return
         del self._gangs[(workload.id, workload.incarnation)]
         said = [gang.gone[place] for place in places]
-        turn.handle(_last_word(turn, workload, said))
+        retries.end(turn, workload, _last_word(turn, workload, said))
 
 
 def _measure(turn: Turn, node: str, span: Millis, samples: dict[WorkloadId, Utilization]) -> None:

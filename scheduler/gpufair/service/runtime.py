@@ -20,7 +20,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.events import TimePassed
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
-from gpufair.service import standin
+from gpufair.service import retries, standin
 from gpufair.service.asked import MAX_WAITING, Asked, Closed, InternalError, Overloaded, Step
 from gpufair.service.backends.base import Backend
 from gpufair.service.broadcast import Broadcast
@@ -61,7 +61,7 @@ class Runtime:
         self.broadcast = Broadcast()
         self._state = State(validate=self._options.validate)
         self._details: dict[WorkloadId, Detail] = {}
-        self._waiting: set[WorkloadId] = set()  # for others to end: those whose details say so
+        self._waiting: set[WorkloadId] = set()  # for others to end, or to be tried again: those whose details say so
         self._asked: deque[Asked[Any]] = deque()
         self._arrived = asyncio.Event()
         self._turning = asyncio.Lock()  # held while the state is ahead of the journal
@@ -215,7 +215,10 @@ class Runtime:
 
     def _due(self) -> Instant | None:
         """When the state or a retry wants a turn."""
-        wakeup = self._state.next_wakeup() if self._sound else None
+        wakeup = None
+        if self._sound:
+            again = retries.next_due(self.detail(workload) for workload in self._waiting)
+            wakeup = min((one for one in (self._state.next_wakeup(), again) if one is not None), default=None)
         if self._retry_at is None:
             return wakeup
         return self._retry_at if wakeup is None else Instant(max(wakeup, self._retry_at))
@@ -283,6 +286,7 @@ class Runtime:
         for _ in range(MAX_MOMENTS):
             due = self._state.next_wakeup()
             if due is None or due > turn.now:
+                retries.go_on(turn)
                 return True
             turn.handle(TimePassed(due, turn.cause()))
         return False
@@ -307,7 +311,7 @@ class Runtime:
             self._said = ""
         self._details.update(turn.staged)
         for workload, detail in turn.staged.items():
-            (self._waiting.add if detail.awaited else self._waiting.discard)(workload)
+            (self._waiting.add if detail.rests else self._waiting.discard)(workload)
         for asked in batch:
             asked.answer()
         if self.backend is not None and turn.actions:
@@ -323,7 +327,7 @@ class Runtime:
         self._sound = False
         recovered = await rebuild(self._journal, self._options.validate)
         self._state, self._details = recovered.state, recovered.details
-        self._waiting = {workload for workload, detail in self._details.items() if detail.awaited}
+        self._waiting = {workload for workload, detail in self._details.items() if detail.rests}
         self._snapshot_seq, self._last_at = recovered.snapshot_seq, recovered.last_at
         self._sound = True
 

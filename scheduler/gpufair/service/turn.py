@@ -31,7 +31,7 @@ class Turn:
     state: State
     _details: dict[WorkloadId, Detail]  # committed ones
     _next_seq: int
-    _waiting: Collection[WorkloadId] = ()  # who waits for others, by what is committed
+    _waiting: Collection[WorkloadId] = ()  # who is withheld from the queue, by what is committed
     entries: list[NewEntry] = field(default_factory=list)
     actions: list[act.Action] = field(default_factory=list)
     staged: dict[WorkloadId, Detail] = field(default_factory=dict)
@@ -69,8 +69,8 @@ class Turn:
         return actions
 
     def waiting(self) -> set[WorkloadId]:
-        """Who waits for others, or did so when the turn began."""
-        return {*self._waiting, *(workload for workload, detail in self.staged.items() if detail.awaited)}
+        """Who is withheld from the queue, or was so when the turn began."""
+        return {*self._waiting, *(workload for workload, detail in self.staged.items() if detail.rests)}
 
     def _tell_of_ends(self) -> None:
         """One end may be the cause of others: one after the other, since a chain may be longer than a stack is deep."""
@@ -123,6 +123,7 @@ class Turn:
             checkpoints=detail.checkpoints,
             unsaved=detail.unsaved,
             stand_in=detail.stand_in,
+            retries=detail.retries,
             ran_ms=self.ran(workload, self.state.now),
         )
 

@@ -12,7 +12,7 @@ from gpufair.core.model import Kind, Phase, Policy, Shape
 from gpufair.core.record import NodeView
 from gpufair.core.state import State
 from gpufair.core.units import Instant, WorkloadId
-from gpufair.service import dependencies, time_limit
+from gpufair.service import dependencies, retries, time_limit
 from gpufair.service.config import Profile
 from gpufair.service.details import Detail, checkpoint_dict
 from gpufair.service.submission import usual_priority
@@ -68,7 +68,10 @@ def workload_view(
         "position": position,
         "estimate_s": seconds(at),
         "start_by_s": seconds(landing.start_by) if position is not None and landing is not None else None,
-        "waits_for": awaited or waits_for,
+        "waits_for": awaited or retries.waits_for(spec, detail) or waits_for,
+        "attempt": detail.retries + (1 if not detail.retry_at_ms else 0),
+        "retries": retries.allowed(spec),
+        "retry_at_s": seconds(detail.retry_at_ms or None),
         "timeout_s": seconds(time_limit.limit_of(spec)),
         "after": list(detail.after),
         "after_any": list(detail.after_any),

@@ -122,15 +122,28 @@ def test_a_run_that_is_over_is_not_begun_again(tmp_path: Path, source: str, code
 # -- with the real service ------------------------------------------------------------------------------------------
 
 
+def test_a_failed_cell_is_tried_again_from_where_it_began(tmp_path: Path) -> None:
+    """What is finished does not run again, and after the last attempt nothing is left over."""
+    cell = "import os\nprint('before', lot)\nlot += 1\nassert os.environ['GPUFAIR_ATTEMPT'] == '2'"
+    played = Played(tmp_path / "run", notebook("lot = 1", "print('once', lot)", cell, tags={0: ["parameters"]}))
+    assert played.start(GPUFAIR_ATTEMPT="1", GPUFAIR_ATTEMPTS="3").wait(60) == 1, played.log()
+    assert played.read().metadata.gpufair.state == "failed"
+    assert played.start(GPUFAIR_ATTEMPT="2", GPUFAIR_ATTEMPTS="3").wait(60) == 0, played.log()
+    facts = played.read().metadata.gpufair
+    assert played.texts()[2:] == ["once 7\n", "before 7\n"]
+    assert (facts.state, [one.attempt for one in facts.starts], facts.ran_again) == ("completed", [1, 2], [3])
+    assert [path.name for path in played.folder.iterdir()] == ["done"]
+
+
 def test_a_run_whose_time_is_over_keeps_what_it_has(tmp_path: Path) -> None:
     """And does not call it a preemption, after which it would go on."""
-    played = Played(tmp_path / "run", notebook("lot = 0", "print('once')", "import time; time.sleep(600)", tags={0: ["parameters"]}))
+    played = Played(tmp_path / "run", notebook("lot = 0", "import time; time.sleep(2); print('once')", "print('never')", tags={0: ["parameters"]}))
     process = played.start()
-    until("the last cell", lambda: "cell 4 of 4" in played.log())
-    played.cut(process, 3.0, outcome="timed out")
+    until("the slow cell", lambda: "cell 3 of 4" in played.log())
+    played.cut(process, 60.0, outcome="timed out")
     facts = played.read().metadata.gpufair
     assert (process.returncode, facts.state, facts.preemptions) == (1, "timed out", 0)
-    assert played.texts()[2] == "once\n"
+    assert played.texts()[2:] == ["once\n", ""]
     assert [path.name for path in played.folder.iterdir()] == ["done"]
 
 

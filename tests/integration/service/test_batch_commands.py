@@ -123,6 +123,19 @@ def test_a_run_that_takes_too_long_is_stopped(rig: Rig) -> None:
     rig.check_books()
 
 
+def test_a_run_that_fails_is_tried_again(rig: Rig) -> None:
+    """Here in vain once; it is told which attempt it is."""
+    rig.start()
+    asked = ("--retries", "3", "--retry-after", "200ms", "--json")
+    code = "echo attempt $GPUFAIR_ATTEMPT of $GPUFAIR_ATTEMPTS; [ $GPUFAIR_ATTEMPT = 2 ]"
+    run = json.loads(gpufair(rig, "submit", *asked, "--", "bash", "-c", code))["id"]
+    text = gpufair(rig, "logs", run, "-f")
+    assert [one for one in text.splitlines() if "attempt" in one] == ["attempt 1 of 4", "attempt 2 of 4"]
+    found = rig.get(run)
+    assert (found["outcome"], found["attempt"], found["starts"]) == ("completed", 2, 2)
+    rig.check_books()
+
+
 def test_what_waits_for_other_work_is_not_forgotten(rig: Rig) -> None:
     """The service is killed while a pipeline waits; what comes after a failure does not run."""
     rig.start()

@@ -47,7 +47,7 @@ def test_a_command_as_it_is(gpufair: Gpufair, fake: FakeService, tmp_path: Path)
     fake.routes["POST /api/v1/workloads"] = accepted
     seen = gpufair(
         *("submit", "--gpus", "8", "--nodes", "2", "--allocation", "vision", "--min-runtime", "2h", "--resumable"),
-        *("--timeout", "90m"),
+        *("--timeout", "90m", "--retries", "3", "--retry-after", "2m"),
         *("--env", "A=1=2", "--env", "GPUFAIR_TEST_HERE", "--cwd", str(tmp_path)),
         *("--", "python", "train.py", "--lr", "{lr}", "-v"),
         GPUFAIR_TEST_HERE="yes",
@@ -63,6 +63,8 @@ def test_a_command_as_it_is(gpufair: Gpufair, fake: FakeService, tmp_path: Path)
         "nodes": 2,
         "min_runtime_s": 7200.0,
         "timeout_s": 5400.0,
+        "retries": 3,
+        "retry_after_s": 120.0,
         "kind": "batch",
         "resumable": True,
         "launch": {
@@ -134,6 +136,10 @@ def test_what_it_waits_for_is_told(gpufair: Gpufair, fake: FakeService) -> None:
     for fields, says in (
         (waits, "is waiting for 3f2a81c0 to end"),
         (waits | {"after_any": ["9999aaaa"]}, "is waiting for 2 others to end"),
+        (
+            {"state": "parked", "position": None, "retry_at_s": 1e9, "attempt": 1, "retries": 2},
+            "is failed, attempt 2 of 3 follows",
+        ),
         (over, "is ended, cancelled: never started, as x has failed"),
     ):
         fake.routes["POST /api/v1/workloads"] = Reply(201, workload("abcd", kind="batch", **fields))

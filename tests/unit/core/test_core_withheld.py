@@ -54,3 +54,17 @@ def test_a_recovered_state_and_a_snapshot_still_withhold_it() -> None:
         assert state.workload(W).phase is Phase.PARKED
         state.handle(ev.ResumeRequested(world.now, CAUSE, W))
         assert state.workload(W).phase is Phase.STARTING
+
+
+def test_one_that_failed_may_rest_before_it_is_started_again() -> None:
+    world = withheld()
+    world.feed(ev.ResumeRequested(world.now, CAUSE, W))
+    world.advance(1_000)
+    (park,) = world.feed(ev.Exited(world.now, CAUSE, W, 1, Outcome.FAILED, "exit code 3", withheld=True))
+    assert park == act.Park(CAUSE, W, "exit code 3")
+    assert (world.phase("w"), world.state.workload(W).held) == (Phase.PARKED, None)
+    world.advance(10_000)
+    assert world.state.workload(W).charged == 1_000, "while it rests it costs nothing"
+    world.feed(ev.ResumeRequested(world.now, CAUSE, W))
+    world.advance(0)
+    assert (world.phase("w"), world.state.workload(W).starts) == (Phase.RUNNING, 2)

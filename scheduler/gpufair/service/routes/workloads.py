@@ -15,7 +15,7 @@ from gpufair.core.errors import WrongPhase
 from gpufair.core.model import HOLDING, Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
-from gpufair.service import dependencies, kept, standin, time_limit
+from gpufair.service import dependencies, kept, retries, standin, time_limit
 from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
@@ -42,10 +42,11 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
     for key in ("notebook", "kernel_name"):
         if (value := getattr(body, key)) is not None:
             launch[key] = value
-    if body.timeout_s is not None:
-        if body.launch.type != "command":
-            raise BadRequest("timeout_s is for commands; a kernel has idle_release_s")
-        launch[time_limit.KEY] = body.timeout_s
+    for key in (time_limit.KEY, retries.KEY, retries.PAUSE_KEY):
+        if (given := getattr(body, key)) is not None:
+            if body.launch.type != "command":
+                raise BadRequest(f"{key} is for commands and batch notebooks, not for kernels; leave it out")
+            launch[key] = given
     wanted = body.wanted(launch)
 
     def step(turn: Turn) -> tuple[bool, tuple[str, ...]]:
@@ -220,6 +221,9 @@ async def why(request: Request, workload: Id) -> Answer:
     answer = await it.runtime.think(lambda state: explanation_view(state, state.explain(name), len(state.queue())))
     if awaited := await it.runtime.read(lambda state: dependencies.waits_for(state, detail)):
         answer["sentence"] = f"It waits for {awaited}; then it is queued."
+    elif detail.retry_at_ms:
+        spec = await it.runtime.read(lambda state: state.workload(name).spec)
+        answer["sentence"] += f" It waits for {retries.waits_for(spec, detail)}."
     if await it.runtime.read(lambda state: standin.of(state, detail)) is not None:
         answer["sentence"] = f"{standin.OPEN} {answer['sentence']}"
     return answer

@@ -127,7 +127,7 @@ class _Lives:
             life.nodes = [node for node in devices if isinstance(node, str)] or life.nodes
         elif kind in ENDS and incarnation == life.incarnation:  # a late report about an earlier start means nothing
             life.stop(at)
-            if kind == "Exited":
+            if kind == "Exited" and record.get("withheld") is not True:  # else it is started again
                 life.ended = life.ended or text_of(record, "outcome")
 
 
