@@ -26,6 +26,13 @@ def tagged(metadata: Mapping[str, Any]) -> bool:
     return isinstance(tags, list) and TAG in tags
 
 
+def cut_from(metadata: Mapping[str, Any]) -> str | None:
+    """The checkpoint from which the cell of such an output runs again; None for any other output."""
+    told = metadata.get("gpufair")
+    found = told.get(CUT) if isinstance(told, dict) else None
+    return found if isinstance(found, str) else None
+
+
 def offer_in(metadata: Mapping[str, Any]) -> Offer | None:
     """What the gate said with this request; None if there was none."""
     found = metadata.get("gpufair")

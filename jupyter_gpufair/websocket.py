@@ -24,7 +24,7 @@ from tornado.websocket import WebSocketClosedError
 from jupyter_gpufair import compat, messages
 from jupyter_gpufair.held import Gate
 from jupyter_gpufair.held_file import HeldFile, held_folder
-from jupyter_gpufair.offer import CUT
+from jupyter_gpufair.offer import cut_from
 from jupyter_gpufair.provisioner import GpufairProvisioner
 
 V1 = "v1.kernel.websocket.jupyter.org"
@@ -163,7 +163,7 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._kernel_session = self.session.unpack(parts[1]).get("session")
             self.hears = True
             self._say_status(gate)
-        if b'"cut"' in _raw(parts[3]) and CUT in self.session.unpack(parts[3]).get("gpufair", {}):
+        if b'"cut"' in _raw(parts[3]) and cut_from(self.session.unpack(parts[3])) is not None:
             self._cut = str(self.session.unpack(parts[2]).get("msg_id", ""))
         elif self._cut and b'"idle"' in _raw(parts[4]) and self.session.unpack(parts[2]).get("msg_id") == self._cut:
             self._cut = ""
