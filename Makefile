@@ -81,7 +81,7 @@ $(S3_SERVER): | install
 	.venv-s3/bin/python -m pip install -q 'moto[s3]>=5' 'flask>=2.2' 'flask-cors>=4'
 
 integration: install s3-server  ## Real servers, real kernels
-	$(PYTEST) tests/integration
+	$(PYTEST) -n $(WORKERS) --dist loadfile tests/integration
 
 front: install  ## The front end: types, its own tests, and whether JupyterLab finds it
 	cd labextension && npm test

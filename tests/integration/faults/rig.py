@@ -114,15 +114,17 @@ class World:
             psutil.wait_procs(left, 10)
 
     # ------------------------------------------------------------------ processes
-    def processes(self, *roles: str) -> list[psutil.Process]:
+    def processes(self, *roles: str, of: str = "") -> list[psutil.Process]:
         """All living processes of this installation (they have its folder in their arguments or environment), or those
-        with one of these roles: service, agent, supervisor, server, workload."""
+        with one of these roles: service, agent, supervisor, server, workload; or with this word in their arguments."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 command = process.cmdline()
                 told = [*command, *process.environ().values()]
                 if process.pid == os.getpid() or not any(str(self.home) in text for text in told):
+                    continue
+                if of not in " ".join(command):
                     continue
                 if process.status() != psutil.STATUS_ZOMBIE and (not roles or role(command) in roles):
                     found.append(process)

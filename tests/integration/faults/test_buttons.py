@@ -119,8 +119,7 @@ def test_shutdown(world: World, state: str) -> None:
         scene = Scene(world, state, stack)
         assert scene.press("DELETE", "") == 204
     world.state_is(scene.kernel, "ended", within_s=BOUND_S)
-    wait_until(lambda: not [p for p in world.processes("workload", "supervisor") if scene.kernel in " ".join(p.cmdline())],
-               BOUND_S, "its processes are gone")  # fmt: skip
+    wait_until(lambda: not world.processes("workload", "supervisor", of=scene.kernel), BOUND_S, "its processes are gone")
     assert scene.kernel not in {kernel["id"] for kernel in world.server.get("/api/kernels")}
 
 

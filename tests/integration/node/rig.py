@@ -114,6 +114,12 @@ class Rig:
             client.wait_for_ready(timeout=30)
         return self._clients[key]
 
+    def hang_up(self) -> None:
+        """Forget the clients: a kernel that comes back at the same ports would answer before they hear its outputs again."""
+        for client in self._clients.values():
+            client.stop_channels()
+        self._clients = {}
+
     def ask(self, connection: dict[str, Any], expression: str) -> str:
         """The value of an expression in the kernel."""
         client = self.client(connection)
@@ -137,8 +143,7 @@ class Rig:
 
     def close(self) -> None:
         """Kill everything, by id."""
-        for client in self._clients.values():
-            client.stop_channels()
+        self.hang_up()
         tags, supervisors = [], []
         for folder in (self.folder / "workloads").glob("*"):
             for name in ("start.json", "status.json"):

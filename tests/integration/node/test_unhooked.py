@@ -107,6 +107,7 @@ def test_an_image_of_the_process_brings_everything_back(imaging):
     assert time.monotonic() - begun < 10
     saved = rig.service.of("w", "checkpointed")[-1].body
     assert saved["size_bytes"] > 0
+    rig.hang_up()
     again = _start(rig, incarnation=2, restore=saved["id"])
     assert (again["lost"], again["connection"]) == ([], connection), "it listens where it listened"
     assert rig.ask(again["connection"], "x") == "42"
