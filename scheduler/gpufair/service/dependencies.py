@@ -49,9 +49,8 @@ def submit(
 
 def settle(turn: Turn, ended: WorkloadId) -> None:
     """Tell those who wait for it that a workload has ended."""
-    for workload in sorted(turn.waiting()):
-        if ended in turn.detail(workload).awaited:
-            _hear(turn, workload, ended)
+    for workload in sorted(one for one in turn.waiting() if ended in turn.detail(one).awaited):
+        _hear(turn, workload, ended)
 
 
 def waits_for(state: State, detail: Detail) -> str:

@@ -15,7 +15,7 @@ from gpufair.core import words
 from gpufair.core.model import Outcome, Phase, WorkloadSpec
 from gpufair.core.record import Workload
 from gpufair.core.settle import MAX_START_FAILURES
-from gpufair.core.units import Instant, Millis, WorkloadId, after
+from gpufair.core.units import Instant, Millis, after
 from gpufair.service.details import Detail
 
 if TYPE_CHECKING:
@@ -67,9 +67,8 @@ def next_due(resting: Iterable[Detail]) -> Instant | None:
 
 def go_on(turn: Turn) -> None:
     """Queue those whose pause is over."""
-    for workload in sorted(turn.waiting()):
-        if 0 < turn.detail(workload).retry_at_ms <= turn.now:
-            turn.handle(ev.ResumeRequested(turn.now, turn.cause(), WorkloadId(workload)))
+    for workload in sorted(one for one in turn.waiting() if 0 < turn.detail(one).retry_at_ms <= turn.now):
+        turn.handle(ev.ResumeRequested(turn.now, turn.cause(), workload))
 
 
 def waits_for(spec: WorkloadSpec, detail: Detail) -> str:
