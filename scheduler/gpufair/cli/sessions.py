@@ -90,16 +90,17 @@ def checkpoint(
         before = find(service, workload)
         number = before.checkpoint.sequence if before.checkpoint is not None else -1
         seen = service.checkpoint(before.id)
+
+        def failed(now: Workload) -> str | None:
+            if now.not_saved is not None and now.not_saved != before.not_saved:
+                return f"{clean(now.label)} was not saved: {clean(now.not_saved.reason, 1000)}"
+            return over(now)
+
+        def saved(now: Workload) -> bool:
+            return now.checkpoint is not None and now.checkpoint.sequence > number
+
         if wait:
-            seen = wait_for(
-                service,
-                seen,
-                "saved",
-                lambda w: w.checkpoint is not None and w.checkpoint.sequence > number,
-                over,
-                until_s,
-                quiet=as_json,
-            )
+            seen = wait_for(service, seen, "saved", saved, failed, until_s, quiet=as_json)
     _tell(seen, as_json, _saved(seen) if wait else "is being saved")
 
 

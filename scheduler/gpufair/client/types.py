@@ -66,6 +66,14 @@ class LogPage:
 
 
 @dataclass(frozen=True, slots=True)
+class NotSaved:
+    """Why the last checkpoint failed, where none came since."""
+
+    at_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressView:
     """How far a step has come; ``fraction`` in [0, 1]."""
 
@@ -159,6 +167,7 @@ class Workload:
     notebook: str = ""  # absolute path
     kernel_name: str = ""
     on_cpu: bool = False  # it has no GPUs, and is open on a CPU node meanwhile
+    not_saved: NotSaved | None = None
     progress: ProgressView | None = None
     preflight: PreflightView | None = None
     warnings: tuple[str, ...] = ()  # about the submission; only its answer has them

@@ -34,6 +34,7 @@ class Detail:
     restore_offered: bool = False  # the kernel serves without a checkpoint that exists
     progress: dict[str, Any] | None = None  # {"step", "fraction"}; not durable
     preflight: dict[str, Any] | None = None  # the last answer of its kernel, with "at_s"; not durable
+    not_saved: dict[str, Any] | None = None  # {"at_s", "reason"}: the last checkpoint failed, and none came since
     unsaved: tuple[tuple[str, str], ...] = ()  # (cell, reason): what the last stay did and no checkpoint holds
     stand_in: str = ""  # the workload that last ran its kernel on a CPU node; see ``standin``
     up_at_ms: int = 0  # since when it is up in this start; 0: it is not

@@ -189,12 +189,13 @@ class ReportReader:
         kept = (*detail.checkpoints, checkpoint_dict(checkpoint))[-KEPT_CHECKPOINTS:]
         turn.set_detail(session.id, replace(detail, checkpoints=kept))
         detail = turn.detail(workload.id)
-        turn.set_detail(workload.id, replace(detail, restore_offered=False, progress=None))
+        turn.set_detail(workload.id, replace(detail, restore_offered=False, progress=None, not_saved=None))
 
     def _checkpoint_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         reason = _reason(report)
         turn.handle(ev.CheckpointFailed(turn.now, turn.cause(), workload.id, workload.incarnation, reason))
-        turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None))
+        failed = {"at_s": turn.now / 1000, "reason": reason}
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None, not_saved=failed))
 
     def _preflight(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         told = {"at_s": turn.now / 1000, **_preflight(report)}

@@ -80,6 +80,7 @@ def workload_view(
         "beneficiary": it.beneficiary,
         "checkpoint": checkpoint_dict(it.checkpoint) if it.checkpoint else None,
         "lost": [list(pair) for pair in it.lost],
+        "not_saved": detail.not_saved,
         "restore_offered": detail.restore_offered,
         "serving": detail.serving,
         # A serving kernel was reported in this phase, and then its death; a service's restart changes neither.

@@ -202,6 +202,15 @@ def test_waiting_for_a_checkpoint_waits_for_a_new_one(gpufair: Gpufair, fake: Fa
     assert len(fake.calls(f"GET {ONE}")) == 2
 
 
+def test_waiting_for_a_checkpoint_ends_when_it_fails(gpufair: Gpufair, fake: FakeService) -> None:
+    """A failure from before counts for nothing."""
+    failed = {"at_s": 7.0, "reason": "the disk is full"}
+    then(fake, "checkpoint", {"state": "running"}, {"state": "running"}, {"state": "running", "not_saved": failed})
+    seen = gpufair("sessions", "checkpoint", "train", "--wait")
+    assert (seen.code, seen.out) == (1, "")
+    assert seen.err.endswith("gpufair: train was not saved: the disk is full\n")
+
+
 def test_waiting_for_resume(gpufair: Gpufair, fake: FakeService) -> None:
     """Queued, restoring, running; what could not be restored is named."""
     then(

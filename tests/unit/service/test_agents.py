@@ -127,6 +127,9 @@ async def test_the_whole_life_of_a_session(tmp_path: Path) -> None:
         assert (full["variables"], full["measured"]) == ([verdict], True)
         await agent.report("progress", "w", step="checkpointing", fraction=0.5)
         assert (await view(client))["progress"] == {"step": "checkpointing", "fraction": 0.5}
+        await agent.report("checkpoint_failed", "w", reason="the disk is full")
+        now = await view(client)
+        assert (now["not_saved"]["reason"], now["progress"], now["state"]) == ("the disk is full", None, "running")
         saved: dict[str, Any] = {
             "id": "0001-x",
             "sequence": 1,
@@ -137,7 +140,7 @@ async def test_the_whole_life_of_a_session(tmp_path: Path) -> None:
         await agent.report("checkpointed", "w", **saved, lost=[["gen", "a generator"]])
         now = await view(client)
         assert now["checkpoint"] == saved | {"lost": [["gen", "a generator"]]}
-        assert now["progress"] is None
+        assert (now["progress"], now["not_saved"]) == (None, None)
         folder = tmp_path / "checkpoints" / "ada" / "w" / "0001-x"
         await asyncio.to_thread(folder.mkdir, parents=True)
         await asyncio.to_thread((folder / "manifest.json").touch)
