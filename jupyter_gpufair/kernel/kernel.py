@@ -79,6 +79,7 @@ class GpufairKernel(IPythonKernel):
         self._again = Again(self._work, self._boundary)
         self._notices.again = lambda: self._again.begins_with
         self._magic = Magic(self.shell, self.preflight, self._work.recipes, self._again.switch)
+        shell.magics_manager.register_lazy("cpu", "jupyter_gpufair.cpu")  # with Dask, which is not loaded until then
         runtime.attach(self)
 
     # ------------------------------------------------------------------ cells

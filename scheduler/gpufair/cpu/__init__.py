@@ -1,0 +1,21 @@
+"""The CPU pool: functions and cells that need no GPU, run by the workers of a Dask cluster.
+
+``gpufair.cpu.connect``, ``submit``, ``map`` and ``gather``; the cell magic ``%%cpu`` is in ``jupyter_gpufair.cpu``.
+Dask is imported when the pool is first used, and only by ``pool``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpufair.cpu.pool import Pool, Task, close, connect, gather, map, submit  # noqa: A004 - as in concurrent.futures
+
+__all__ = ["Pool", "Task", "close", "connect", "gather", "map", "submit"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("gpufair.cpu.pool"), name)
+    raise AttributeError(f"module 'gpufair.cpu' has no attribute {name!r}")

@@ -1,0 +1,289 @@
+"""A connection to the CPU pool, and what a notebook calls: ``connect``, ``submit``, ``map``, ``gather``, ``close``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+import dask.config
+import distributed
+
+from gpufair.cpu import worker
+from gpufair.cpu.environment import compare
+from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, WorkerDied, WrongEnvironment
+from gpufair.cpu.parcel import Parcel, pack
+
+ADDRESS = "GPUFAIR_CPU_POOL"  # of a Dask scheduler; without it the pool is this machine
+WARN_BYTES = 64 << 20
+_POLL_S = 0.5
+_CONNECT_S = 10.0
+
+
+class Task:
+    """What the pool is asked for. It may be an argument of further tasks: its result then stays in the pool."""
+
+    def __init__(self, pool: Pool, future: Any, ticket: str, name: str) -> None:
+        self.pool, self.future, self.ticket, self.name = pool, future, ticket, name
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+        return bool(self.future.done())
+
+    def result(self) -> Any:
+        """Wait for the result, or raise what the task raised; an interrupt cancels the task."""
+        return self.pool.gather(self)
+
+    def cancel(self) -> None:
+        """Stop it, where it runs as well; its result is gone."""
+        self.pool.cancel([self])
+
+    def __repr__(self) -> str:
+        return f"<{self.name} in the CPU pool: {self.future.status}>"
+
+
+class Pool:
+    """See ``connect``."""
+
+    def __init__(self, client: Any, cluster: Any, warn_bytes: int, by_reference: Sequence[str]) -> None:
+        self.client, self._cluster = client, cluster
+        self.warn_bytes, self.by_reference = warn_bytes, tuple(by_reference)
+        self.address: str = client.scheduler.address
+        self.attempts = 1 + int(dask.config.get("distributed.scheduler.allowed-failures"))
+        here = worker.versions()
+        try:
+            there = client.run(worker.versions, on_error="raise")
+        except ModuleNotFoundError as err:
+            raise WrongEnvironment((f"the workers have no {err.name}; install jupyter-gpufair there",)) from None
+        for found in there.values():
+            refused, told = compare(here, found)
+            if refused:
+                raise WrongEnvironment(tuple(refused))
+            for difference in told:
+                warnings.warn(f"CPU pool: {difference}; objects of it may not be read alike", stacklevel=3)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Task:
+        """Call ``function`` in the pool, with the notebook's code and values as they are now.
+
+        Raises:
+            Unpicklable: An argument, or what the function refers to, cannot travel.
+        """
+        name = getattr(function, "__name__", type(function).__name__)
+        parts = {f"argument {place} of {name}": value for place, value in enumerate(arguments, 1)}
+        parts |= {f"argument {key!r} of {name}": value for key, value in keywords.items()}
+        needed: list[Task] = []
+        # The dict is what the worker opens; `parts` only names what cannot travel.
+        parcel = self._packed({"function": function, "arguments": arguments, "keywords": keywords}, {name: function, **parts}, needed)
+        return self.send(parcel, name, needed)
+
+    def _packed(self, task: dict[str, Any], parts: dict[str, Any], needed: list[Task]) -> Parcel:
+        try:
+            return self.pack(task, needed=needed)
+        except Exception:
+            self.pack(parts, needed=[])  # raises with the name of the very argument
+            raise
+
+    def pack(self, parts: dict[str, Any], namespace: dict[str, Any] | None = None, *, needed: list[Task]) -> Parcel:
+        """``parcel.pack``, in which tasks of this pool stand for their results; those met are added to ``needed``."""
+
+        def replace(obj: Any) -> Any:
+            if type(obj) is not Task:
+                return None
+            if obj not in needed:
+                needed.append(obj)
+            return worker.received, (needed.index(obj),)
+
+        return pack(parts, namespace, replace=replace, by_reference=self.by_reference)
+
+    def send(self, parcel: Parcel, name: str, needed: Sequence[Task] = ()) -> Task:
+        """Hand a packed call to Dask."""
+        if parcel.size_bytes > self.warn_bytes:
+            warnings.warn(
+                f"{name} sends {parcel.size_bytes / 1e6:,.0f} MB to the CPU pool; send less, or let it read a file there "
+                f"(warn_bytes of gpufair.cpu.connect is {self.warn_bytes / 1e6:,.0f} MB)",
+                stacklevel=4,
+            )
+        # %reset takes this away, without which multiprocessing starts no worker in the place of one that died.
+        vars(sys.modules["__main__"]).setdefault("__spec__", None)
+        ticket = f"gpufair-{name.strip('<>')}-{uuid.uuid4().hex}"
+        with warnings.catch_warnings():
+            # Dask's own advice is to scatter: the data would then be gone with the one worker that holds them.
+            warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
+            futures = [task.future for task in needed]
+            future = self.client.submit(worker.run, parcel, ticket, worker.python_minor(), *futures, key=ticket, pure=False)
+        return Task(self, future, ticket, name)
+
+    def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Task]:
+        """One task for each set of arguments, as the ``map`` of Python."""
+        return [self.submit(function, *arguments) for arguments in zip(*iterables, strict=False)]
+
+    def gather(self, tasks: Task | Iterable[Task], progress: Callable[[int], None] | None = None) -> Any:
+        """The result of a task, or the list of the results of several. An interrupt cancels all of them.
+
+        Args:
+            tasks: Of this pool.
+            progress: Called with how many have ended, at most twice a second; by default a bar, where IPython shows one.
+
+        Raises:
+            Cancelled, PoolLost, WorkerDied: No result. Else whatever the task itself raised.
+        """
+        if isinstance(tasks, Task):
+            return worker.opened(self.outcome(tasks))
+        several = list(tasks)
+        return [worker.opened(outcome) for outcome in self.outcomes(several, progress)]
+
+    def outcome(self, task: Task) -> worker.Outcome:
+        """How one task ended."""
+        return self.outcomes([task])[0]
+
+    def outcomes(self, tasks: list[Task], progress: Callable[[int], None] | None = None) -> list[worker.Outcome]:
+        """How each ended, in order."""
+        from gpufair.cpu.progress import bar  # noqa: PLC0415 - IPython need not be there
+
+        try:
+            begun, show = time.monotonic(), progress
+            for task in tasks:
+                while not self._ended(task):
+                    if show is None and len(tasks) > 1 and time.monotonic() - begun > 1:
+                        show = bar(len(tasks))
+                    if show is not None:
+                        show(sum(each.done() for each in tasks))
+            if show is not None:
+                show(len(tasks))
+            return [self._taken(task) for task in tasks]
+        except KeyboardInterrupt:
+            self.cancel(tasks)
+            raise
+
+    def _ended(self, task: Task) -> bool:
+        try:
+            task.future.exception(timeout=_POLL_S)  # it is returned, not raised, and nothing is fetched
+        except TimeoutError:
+            if self.client.status != "running":
+                raise PoolLost(self.address) from None
+            return False
+        except CancelledError:
+            return True  # which _taken explains
+        return True
+
+    def _taken(self, task: Task) -> worker.Outcome:
+        try:
+            outcome: worker.Outcome = task.future.result()
+        except CancelledError as err:
+            if getattr(err, "reason", None) == "gpufair" or task.ticket in _cancelled:
+                raise Cancelled(task.name) from None
+            raise PoolLost(self.address) from None
+        except distributed.KilledWorker:
+            raise WorkerDied(task.name, self.attempts) from None
+        except OSError as err:
+            raise PoolLost(self.address) from err
+        return outcome
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """Stop tasks, where they run as well."""
+        _cancelled.update(task.ticket for task in tasks)
+        try:
+            self.client.cancel([task.future for task in tasks], reason="gpufair")
+            self.client.run(worker.stop, [task.ticket for task in tasks], on_error="ignore")
+        except (OSError, TimeoutError, CancelledError):
+            return  # a pool that is gone runs nothing
+
+    def close(self) -> None:
+        """Leave the pool; one that ``connect`` started on this machine ends."""
+        self.client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+_cancelled: set[str] = set()
+_current: list[Pool] = []
+
+
+def connect(
+    address: str | None = None,
+    *,
+    workers: int | None = None,
+    security: Any = None,
+    warn_bytes: int = WARN_BYTES,
+    by_reference: Sequence[str] = (),
+) -> Pool:
+    """Use the pool at ``address`` from now on; by default ``$GPUFAIR_CPU_POOL``, or else workers on this machine.
+
+    Args:
+        address: Of a Dask scheduler, as ``tcp://host:8786``. Whoever runs it runs your code: give no stranger's.
+        workers: How many processes on this machine, where there is no address; by default one per core.
+        security: A ``distributed.Security``, for schedulers that ask for certificates.
+        warn_bytes: A call that sends more than this to the pool warns.
+        by_reference: Modules beside the notebook that the workers have installed, and that need not travel.
+
+    Raises:
+        PoolMissing: Nothing answers there.
+        WrongEnvironment: The workers run another minor version of Python, or of Dask.
+    """
+    asked = address or os.environ.get(ADDRESS)
+    close()
+    cluster = None if asked else _local(workers)
+    try:
+        client = distributed.Client(asked or cluster, security=security, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as err:
+        raise PoolMissing(
+            f"the CPU pool at {asked}", f"no Dask scheduler answers ({type(err).__name__})", "check the address, or leave it out for this machine's cores"
+        ) from None
+    try:
+        pool = Pool(client, cluster, warn_bytes, by_reference)
+    except BaseException:
+        client.close()  # type: ignore[no-untyped-call]
+        if cluster is not None:
+            cluster.close()
+        raise
+    _current.append(pool)
+    return pool
+
+
+def _local(workers: int | None) -> Any:
+    try:
+        # Loopback is open to every account of the machine, and a worker runs what it is sent: only holders of the key may.
+        security = distributed.Security.temporary()  # type: ignore[no-untyped-call]
+    except ImportError:
+        raise PoolMissing(
+            "a CPU pool on this machine", "cryptography is not installed", "pip install cryptography, or give the address of a pool"
+        ) from None
+    return distributed.LocalCluster(  # type: ignore[no-untyped-call]
+        n_workers=workers, threads_per_worker=1, security=security, host="tls://127.0.0.1",
+        # No dashboard, which asks nobody for a key; and not port 8787, which may be taken.
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+    )
+
+
+def close() -> None:
+    """Leave the current pool, if there is one."""
+    while _current:
+        _current.pop().close()
+
+
+def current() -> Pool:
+    """The pool in use; the first call connects."""
+    return _current[-1] if _current else connect()
+
+
+def submit(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Task:
+    """See ``Pool.submit``."""
+    return current().submit(function, *arguments, **keywords)
+
+
+def map(function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Task]:  # noqa: A001 - as in concurrent.futures
+    """See ``Pool.map``."""
+    return current().map(function, *iterables)
+
+
+def gather(tasks: Task | Iterable[Task]) -> Any:
+    """See ``Pool.gather``."""
+    if isinstance(tasks, Task):
+        return tasks.result()
+    several = list(tasks)
+    return several[0].pool.gather(several) if several else []

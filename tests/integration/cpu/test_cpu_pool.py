@@ -1,0 +1,221 @@
+"""The CPU pool against a real Dask cluster: code goes there, results come back, and what fails says so."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from gpufair import cpu
+from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, Unpicklable, WorkerDied
+
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Any]:
+    """Two workers, which are given up for dead after two deaths of a task."""
+    with dask.config.set({"distributed.scheduler.allowed-failures": 1}):
+        yield cpu.connect(workers=2)
+        cpu.close()
+
+
+@pytest.fixture
+def shell(pool: Any, monkeypatch: pytest.MonkeyPatch) -> InteractiveShell:
+    """One of its own; it makes itself ``__main__``, as in a kernel."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    made = InteractiveShell()
+    made.run_line_magic("load_ext", "jupyter_gpufair.cpu")
+    return made
+
+
+def until(path: Path) -> None:
+    end = time.monotonic() + WAIT_S
+    while not path.exists():
+        assert time.monotonic() < end, f"{path.name} never appeared"
+        time.sleep(0.02)
+
+
+def test_functions_go_and_results_come_back(pool: Any) -> None:
+    """The whole way, with results that stay in the pool between two tasks."""
+    factor = 3
+    tasks = cpu.map(lambda number: number * factor, range(5))
+    assert cpu.gather(tasks) == [0, 3, 6, 9, 12]
+    assert cpu.submit(sum, tasks).result() == 30
+    assert cpu.submit(os.getpid).result() != os.getpid()
+    doubled = cpu.submit(lambda array: array * 2, np.arange(300_000)).result()
+    doubled[0] = 7  # what came back is one's own
+    assert doubled[-1] == 599_998
+
+
+def test_an_error_brings_what_its_worker_said(pool: Any) -> None:
+    """The cause is on another machine, where nobody looks."""
+
+    def fails() -> None:
+        print("loading")
+        raise KeyError("no such column")
+
+    with pytest.raises(KeyError, match="no such column") as caught:
+        cpu.submit(fails).result()
+    said = "\n".join(caught.value.__notes__)
+    assert "in fails" in said
+    assert "loading" in said
+
+
+def test_edited_code_runs_as_it_is_now(pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask's workers would go on with the module that they imported first."""
+    file = tmp_path / "edited_model.py"
+    file.write_text("def answer():\n    return 'old'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module = importlib.import_module("edited_model")
+    assert cpu.gather([cpu.submit(module.answer) for _ in range(4)]) == ["old"] * 4
+    file.write_text("def answer():\n    return 'edited'\n")
+    importlib.invalidate_caches()
+    module = importlib.reload(module)
+    assert cpu.gather([cpu.submit(module.answer) for _ in range(4)]) == ["edited"] * 4
+    monkeypatch.delitem(sys.modules, "edited_model")
+
+
+def test_what_cannot_travel_is_named(pool: Any) -> None:
+    """Both ways."""
+    with pytest.raises(Unpicklable, match="argument 2 of print"):
+        cpu.submit(print, 1, threading.Lock())
+    with pytest.raises(Unpicklable, match="the result"):
+        cpu.submit(threading.Lock).result()
+
+
+def test_a_large_argument_warns(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is sent all the same."""
+    monkeypatch.setattr(pool, "warn_bytes", 1_000_000)
+    with pytest.warns(UserWarning, match="len sends 8 MB"):
+        assert cpu.submit(len, np.zeros(1_000_000)).result() == 1_000_000
+
+
+def test_a_cell_takes_what_it_reads_and_brings_what_it_assigns(shell: InteractiveShell, capsys: Any) -> None:
+    """And its last expression is shown, its functions see the notebook's variables."""
+    shell.run_cell("rate, untouched, old = 2, object(), 1\ndef price(n):\n    return n * rate")
+    done = shell.run_cell("%%cpu\nimport math\nrate = 10\ntotal = price(4)\ndef again():\n    return rate + 1\ndel old\nprint('there')\nmath.floor(total)")
+    done.raise_error()
+    assert done.result == 40
+    assert "there" in capsys.readouterr().out
+    names = shell.user_ns
+    assert (names["rate"], names["total"], names["math"]) == (10, 40, importlib.import_module("math"))
+    assert "old" not in names
+    names["rate"] = 5
+    assert names["again"]() == 6, "it lives in the notebook, not in a copy of it"
+
+
+def test_a_cell_that_fails_changes_nothing(shell: InteractiveShell, capsys: Any) -> None:
+    """A half of its variables would be neither the old state nor the new."""
+    shell.run_cell("a = 1")
+    done = shell.run_cell("%%cpu\na = 2\nprint('before')\n1 / 0")
+    assert isinstance(done.error_in_exec, ZeroDivisionError)
+    shown = capsys.readouterr()
+    assert shell.user_ns["a"] == 1
+    assert "before" in shown.out
+    assert "1 / 0" in shown.err, "the line that failed is shown"
+    for source, told in (("!ls", "get_ipython"), ("guard.acquire()", "guard")):
+        shell.run_cell("import threading\nguard = threading.Lock()")
+        done = shell.run_cell(f"%%cpu\n{source}")
+        assert isinstance(done.error_in_exec, UsageError)
+        assert told in str(done.error_in_exec)
+
+
+def test_an_interrupt_stops_the_task_where_it_runs(pool: Any, tmp_path: Path) -> None:
+    """Dask alone forgets a running task, which then keeps its core."""
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+
+    def long() -> None:
+        begun.touch()
+        try:
+            for _ in range(6_000):
+                time.sleep(0.01)
+        finally:
+            ended.touch()
+
+    task = cpu.submit(long)
+    until(begun)
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            task.result()
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, handler)
+    until(ended)
+    with pytest.raises(Cancelled, match="long was cancelled"):
+        task.result()
+
+
+def test_a_killed_worker_costs_a_second_try_and_no_more_than_that(
+    pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One death is bad luck; a task that kills each worker ends, with the reason."""
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+
+    def dies_once() -> str:
+        if not (tmp_path / "died").exists():
+            (tmp_path / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "done"
+
+    assert cpu.submit(dies_once).result() == "done"
+    InteractiveShell().reset(new_session=False)  # what %reset leaves of __main__ must do for a new worker
+    with pytest.raises(WorkerDied, match="tried 2 times"):
+        cpu.submit(lambda: os.kill(os.getpid(), signal.SIGKILL)).result()
+    assert cpu.submit(len, "abc").result() == 3, "the pool goes on"
+
+
+@contextmanager
+def scheduler_of_its_own(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """``dask scheduler`` and one worker, as an operator starts them."""
+    file = folder / "scheduler.json"
+    common = [sys.executable, "-m", "dask"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+    commands = [
+        [*common, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)],
+        [*common, "worker", "--no-nanny", "--no-dashboard", "--nthreads", "1", "--scheduler-file", str(file)],
+    ]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        started.append(subprocess.Popen(commands[0], **quiet))  # type: ignore[call-overload]
+        until(file)
+        started.append(subprocess.Popen(commands[1], **quiet))  # type: ignore[call-overload]
+        yield started[0], __import__("json").loads(file.read_text())["address"]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+def test_a_killed_scheduler_is_told_and_a_new_pool_goes_on(tmp_path: Path) -> None:
+    """Waiting for ever would be the other way. (After the tests of the shared pool, which this replaces.)"""
+    with scheduler_of_its_own(tmp_path) as (process, address):
+        connected = cpu.connect(address)
+        assert connected.submit(len, "abc").result() == 3
+        task = connected.submit(time.sleep, 60)
+        process.kill()
+        begun = time.monotonic()
+        with pytest.raises(PoolLost, match="connect"):
+            task.result()
+        assert time.monotonic() - begun < 20
+        with pytest.raises(PoolMissing, match="no Dask scheduler answers"):
+            cpu.connect(address)
