@@ -13,6 +13,7 @@ from gpufair.cli import (
     drill,
     figures,
     foresight,
+    gallery,
     maintenance,
     nodes,
     replaying,
@@ -69,6 +70,7 @@ app.add_typer(watch.kernels, name="kernels", rich_help_panel=_LOOK)
 app.command("submit", rich_help_panel=_CHANGE, cls=submitting.Submit)(submitting.submit)
 app.command("drill", rich_help_panel=_TRY, cls=submitting.Submit)(drill.drill)
 app.command("logs", rich_help_panel=_LOOK)(submitting.logs)
+app.command("gallery", rich_help_panel=_LOOK)(gallery.gallery)
 app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
 app.add_typer(checkpoints.checkpoints, name="checkpoints", rich_help_panel=_CHANGE)
 app.command("extend", rich_help_panel=_CHANGE)(sessions.extend)
