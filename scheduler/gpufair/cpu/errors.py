@@ -69,6 +69,21 @@ class WorkerDied(GpufairError):
         )
 
 
+class WorkersGone(GpufairError):
+    """The scheduler of the pool answers, but all its workers are gone and none came back."""
+
+    def __init__(self, address: str, waited_s: float) -> None:
+        super().__init__(address, waited_s)
+        self.address, self.waited_s = address, waited_s
+
+    def __str__(self) -> str:
+        return (
+            f"the CPU pool at {self.address} has lost all its workers, and none came for {self.waited_s:.0f} s; what you waited "
+            "for was cancelled. Start workers there and run it again, or call gpufair.cpu.connect with another pool "
+            "(workers_wait_s of it allows more time)"
+        )
+
+
 class Cancelled(GpufairError):
     """The task was cancelled: by an interrupt, or by ``Task.cancel``."""
 

@@ -16,11 +16,13 @@ import distributed
 
 from gpufair.cpu import worker
 from gpufair.cpu.environment import compare
-from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, WorkerDied, WrongEnvironment
+from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, WorkerDied, WorkersGone, WrongEnvironment
 from gpufair.cpu.parcel import Parcel, pack
+from gpufair.cpu.waiting import Watch
 
 ADDRESS = "GPUFAIR_CPU_POOL"  # of a Dask scheduler; without it the pool is this machine
 WARN_BYTES = 64 << 20
+WORKERS_WAIT_S = 600.0  # a cluster that starts machines when they are asked for needs minutes
 _POLL_S = 0.5
 _CONNECT_S = 10.0
 
@@ -50,7 +52,9 @@ class Task:
 class Pool:
     """See ``connect``."""
 
-    def __init__(self, client: Any, cluster: Any, warn_bytes: int, by_reference: Sequence[str]) -> None:
+    def __init__(
+        self, client: Any, cluster: Any, warn_bytes: int, by_reference: Sequence[str], workers_wait_s: float
+    ) -> None:
         self.client, self._cluster = client, cluster
         self.warn_bytes, self.by_reference = warn_bytes, tuple(by_reference)
         self.address: str = client.scheduler.address
@@ -60,6 +64,7 @@ class Pool:
             there = client.run(worker.versions, on_error="raise")
         except ModuleNotFoundError as err:
             raise WrongEnvironment((f"the workers have no {err.name}; install jupyter-gpufair there",)) from None
+        self.workers_wait_s, self.had_workers = workers_wait_s, bool(there)
         for found in there.values():
             refused, told = compare(here, found)
             if refused:
@@ -130,7 +135,7 @@ class Pool:
             progress: Called with how many have ended, at most twice a second; by default a bar, where IPython shows one.
 
         Raises:
-            Cancelled, PoolLost, WorkerDied: No result. Else whatever the task itself raised.
+            Cancelled, PoolLost, WorkersGone, WorkerDied: No result. Else whatever the task itself raised.
         """
         if isinstance(tasks, Task):
             return worker.opened(self.outcome(tasks))
@@ -146,9 +151,10 @@ class Pool:
         from gpufair.cpu.progress import bar  # noqa: PLC0415 - IPython need not be there
 
         try:
-            begun, show = time.monotonic(), progress
+            begun, show, watch = time.monotonic(), progress, Watch(self)
             for task in tasks:
                 while not self._ended(task):
+                    watch.look([each.ticket for each in tasks if not each.done()])
                     if show is None and len(tasks) > 1 and time.monotonic() - begun > 1:
                         show = bar(len(tasks))
                     if show is not None:
@@ -156,8 +162,8 @@ class Pool:
             if show is not None:
                 show(len(tasks))
             return [self._taken(task) for task in tasks]
-        except KeyboardInterrupt:
-            self.cancel(tasks)
+        except (KeyboardInterrupt, WorkersGone):
+            self.cancel(tasks)  # else it would run when workers come, for nobody
             raise
 
     def _ended(self, task: Task) -> bool:
@@ -182,6 +188,7 @@ class Pool:
             raise WorkerDied(task.name, self.attempts) from None
         except OSError as err:
             raise PoolLost(self.address) from err
+        self.had_workers = True
         return outcome
 
     def cancel(self, tasks: Sequence[Task]) -> None:
@@ -211,6 +218,7 @@ def connect(
     security: Any = None,
     warn_bytes: int = WARN_BYTES,
     by_reference: Sequence[str] = (),
+    workers_wait_s: float = WORKERS_WAIT_S,
 ) -> Pool:
     """Use the pool at ``address`` from now on; by default ``$GPUFAIR_CPU_POOL``, or else workers on this machine.
 
@@ -220,11 +228,15 @@ def connect(
         security: A ``distributed.Security``, for schedulers that ask for certificates.
         warn_bytes: A call that sends more than this to the pool warns.
         by_reference: Modules beside the notebook that the workers have installed, and that need not travel.
+        workers_wait_s: Seconds, > 0, until waiting for a task ends with an error in a pool that lost all its workers.
 
     Raises:
+        ValueError: ``workers_wait_s`` is not positive.
         PoolMissing: Nothing answers there.
         WrongEnvironment: The workers run another minor version of Python, or of Dask.
     """
+    if not workers_wait_s > 0:
+        raise ValueError(f"workers_wait_s is {workers_wait_s}; give seconds, more than 0")
     asked = address or os.environ.get(ADDRESS)
     close()
     cluster = None if asked else _local(workers)
@@ -235,7 +247,7 @@ def connect(
             f"the CPU pool at {asked}", f"no Dask scheduler answers ({type(err).__name__})", "check the address, or leave it out for this machine's cores"
         ) from None
     try:
-        pool = Pool(client, cluster, warn_bytes, by_reference)
+        pool = Pool(client, cluster, warn_bytes, by_reference, workers_wait_s)
     except BaseException:
         client.close()  # type: ignore[no-untyped-call]
         if cluster is not None:

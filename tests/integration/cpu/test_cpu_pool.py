@@ -21,7 +21,8 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpufair import cpu
-from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, Unpicklable, WorkerDied
+from gpufair.cpu import waiting
+from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, Unpicklable, WorkerDied, WorkersGone
 
 WAIT_S = 60.0
 
@@ -183,8 +184,29 @@ def test_a_killed_worker_costs_a_second_try_and_no_more_than_that(
     assert cpu.submit(len, "abc").result() == 3, "the pool goes on"
 
 
+def test_a_busy_pool_says_how_many_are_ahead(pool: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Silence looks like a hang. Own tasks that run are no reason to say anything."""
+    monkeypatch.setattr(waiting, "TELL_S", 0.2)
+    cpu.submit(time.sleep, 2).result()
+    assert "waits" not in capsys.readouterr().err
+
+    def long(_: int) -> None:
+        for _ in range(6_000):
+            time.sleep(0.01)
+
+    others = cpu.map(long, range(3))
+    task = cpu.submit(len, "abc")
+    timer = threading.Timer(3, pool.cancel, [others])
+    timer.start()
+    assert task.result() == 3
+    timer.join()
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1, "once"
+    assert "all its 2 workers are busy, and 3 tasks are ahead" in told
+
+
 @contextmanager
-def scheduler_of_its_own(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def scheduler_of_its_own(folder: Path) -> Iterator[tuple[list[subprocess.Popen[bytes]], str]]:
     """``dask scheduler`` and one worker, as an operator starts them."""
     file = folder / "scheduler.json"
     common = [sys.executable, "-m", "dask"]
@@ -198,7 +220,7 @@ def scheduler_of_its_own(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes]
         started.append(subprocess.Popen(commands[0], **quiet))  # type: ignore[call-overload]
         until(file)
         started.append(subprocess.Popen(commands[1], **quiet))  # type: ignore[call-overload]
-        yield started[0], __import__("json").loads(file.read_text())["address"]
+        yield started, __import__("json").loads(file.read_text())["address"]
     finally:
         for process in started:
             process.kill()
@@ -206,9 +228,40 @@ def scheduler_of_its_own(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes]
 
 
 @pytest.mark.slow
+def test_a_pool_that_lost_its_workers_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """The scheduler would wait for ever. (After the tests of the shared pool, which this replaces.)"""
+    monkeypatch.setattr(waiting, "TELL_S", 0.2)
+    with scheduler_of_its_own(tmp_path) as ((_, worker), address):
+        connected = cpu.connect(address, workers_wait_s=1.5)
+        assert connected.submit(len, "abc").result() == 3
+        worker.kill()
+        task = connected.submit(len, "abc")
+        with pytest.raises(WorkersGone, match="lost all its workers"):
+            task.result()
+        assert "has no workers" in capsys.readouterr().err
+        with pytest.raises(Cancelled):
+            task.result()
+        # One that never had any, as one that is still starting, is waited for.
+        connected = cpu.connect(address, workers_wait_s=0.5)
+        timer = threading.Timer(4, signal.raise_signal, [signal.SIGINT])
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            task = connected.submit(len, "abc")
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                task.result()
+        finally:
+            timer.join()
+            signal.signal(signal.SIGINT, handler)
+        assert "has no workers" in capsys.readouterr().err
+        with pytest.raises(Cancelled):
+            task.result()
+
+
+@pytest.mark.slow
 def test_a_killed_scheduler_is_told_and_a_new_pool_goes_on(tmp_path: Path) -> None:
     """Waiting for ever would be the other way. (After the tests of the shared pool, which this replaces.)"""
-    with scheduler_of_its_own(tmp_path) as (process, address):
+    with scheduler_of_its_own(tmp_path) as ((process, _), address):
         connected = cpu.connect(address)
         assert connected.submit(len, "abc").result() == 3
         task = connected.submit(time.sleep, 60)
