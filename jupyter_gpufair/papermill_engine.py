@@ -13,8 +13,10 @@ from typing import Any
 import nbformat
 from papermill.engines import Engine, NotebookExecutionManager
 
+from gpufair.cli.awaited import awaited
+from gpufair.cli.words import what
 from gpufair.client import Client
-from gpufair.client.notebooks import NotebookJob, launch, prepare
+from gpufair.client.notebooks import BadNotebook, NotebookJob, launch, prepare
 from gpufair.core.errors import GpufairError
 from jupyter_gpufair.batch.document import facts_of, read
 
@@ -24,7 +26,7 @@ _PROFILES = "gpufair-"
 # What papermill hands to every engine, and the scheduler has no use for.
 _WISHES = (
     *("allocation", "gpus", "nodes", "gpu_type", "min_runtime_s", "expected_s", "priority", "profile", "name", "pools"),
-    *("cpus", "memory_bytes", "within", "exclude", "where", "movable"),
+    *("cpus", "memory_bytes", "within", "exclude", "where", "movable", "retries", "retry_after_s", "timeout_s"),
 )
 
 
@@ -36,7 +38,8 @@ class GpufairEngine(Engine):  # type: ignore[misc]  # papermill has no annotatio
     """Submits, waits, and keeps papermill's own output as current as the node's.
 
     What is asked for comes from keyword arguments of ``papermill.execute_notebook`` (the fields of a submission: ``gpus``,
-    ``allocation``, ``min_runtime_s`` and so on), else from the notebook's metadata ``gpufair``, else from the profile of a
+    ``allocation``, ``min_runtime_s``, ``retries``, ``timeout_s`` and so on; ``after`` and ``after_any`` take an id or a name, or a
+    list of them), else from the notebook's metadata ``gpufair``, else from the profile of a
     kernel ``gpufair-PROFILE``; else it is 1 GPU, protected for an hour.
     """
 
@@ -50,8 +53,9 @@ class GpufairEngine(Engine):  # type: ignore[misc]  # papermill has no annotatio
         **options: Any,
     ) -> None:
         """Run it; called by papermill with the parameters set already."""
-        asked = dict(facts_of(nb_man.nb).get("submit", {}))
-        wish = {name: options[name] if name in options else asked.get(name) for name in _WISHES}
+        asked = dict(facts_of(nb_man.nb).get("submit", {})) | options
+        wish = {name: asked.get(name) for name in _WISHES}
+        others = {name: _listed(name, asked.get(name)) for name in ("after", "after_any")}
         if wish["profile"] is None and kernel_name.startswith(_PROFILES):
             wish["profile"] = kernel_name.removeprefix(_PROFILES)
         if wish["profile"] is None:
@@ -65,6 +69,7 @@ class GpufairEngine(Engine):  # type: ignore[misc]  # papermill has no annotatio
         folder = prepare(source, NotebookJob(str(output), {}, kernel_name, execution_timeout), workload)
         try:
             with Client() as service:
+                wish |= awaited(service, **others)
                 service.submit(launch(folder, os.getcwd(), {}), id=workload, kind="batch", resumable=True, **wish)  # noqa: PTH109
                 try:
                     _follow(service, workload, output, nb_man)
@@ -76,11 +81,19 @@ class GpufairEngine(Engine):  # type: ignore[misc]  # papermill has no annotatio
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _listed(name: str, value: object) -> list[str]:
+    """What it is to wait for, as it was written. Raises: BadNotebook: In no way that we know."""
+    words = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise BadNotebook(f"{name}={value!r} names no workload; write an id or a name, or a list of them")
+    return list(words)
+
+
 def _follow(service: Client, workload: str, result: Path, nb_man: NotebookExecutionManager) -> None:
     seen, stamp, pause, done = "", 0, _POLL_S, set[int]()
     while True:
         now = service.workload(workload)
-        if (state := f"{now.state}: {now.reason}" if now.reason else now.state) != seen:
+        if (state := f"{what(now)}: {now.reason}" if now.reason else what(now)) != seen:
             seen = state
             sys.stderr.write(f"gpufair: {now.label} is {state}\n")
         newest = result.stat().st_mtime_ns if result.exists() else 0
@@ -101,6 +114,7 @@ def _take_over(nb_man: NotebookExecutionManager, result: Path, done: set[int]) -
     if not result.exists():
         return
     notebook = read(result.read_bytes(), str(result))
+    nb_man.nb.metadata.papermill["exception"] = None  # a cell that failed may since have been tried again
     nb_man.nb.metadata.gpufair = notebook.metadata.gpufair
     for number, (mine, theirs) in enumerate(zip(nb_man.nb.cells, notebook.cells, strict=True)):
         facts = theirs.metadata.get("gpufair", {})
