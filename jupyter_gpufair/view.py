@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpufair.cli.words import withheld
 from jupyter_gpufair.session import Session
 
 SESSION_EVENT = "https://jupyter-gpufair.org/events/session/v1"
@@ -35,6 +36,7 @@ SESSION_SCHEMA: dict[str, Any] = {
         "estimate_s": _NUMBER_OR_NULL,
         "start_by_s": _NUMBER_OR_NULL,
         "reason": _TEXT,
+        "withheld": _TEXT,
         "held_cells": {"type": "integer"},
         "progress": _NUMBER_OR_NULL,
         "checkpoint": {
@@ -73,6 +75,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "estimate_s": None,
         "start_by_s": None,
         "reason": "",
+        "withheld": "",
         "held_cells": held_cells,
         "progress": None,
         "checkpoint": None,
@@ -97,6 +100,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "estimate_s": workload.estimate_s,
         "start_by_s": workload.start_by_s,
         "reason": workload.waits_for or workload.reason,
+        "withheld": withheld(workload),
         "progress": workload.progress.fraction if workload.progress is not None else None,
         "checkpoint": saved
         and {"id": saved.id, "at_s": saved.at_s, "size_bytes": saved.size_bytes, "duration_s": saved.duration_s},

@@ -80,7 +80,7 @@ export function stateText(session: ISession, nowS: number): string {
     case 'restoring':
       return session.progress ? `restoring ${Math.floor(session.progress * 100)} %` : 'restoring';
     default:
-      return session.state;
+      return session.withheld || session.state;
   }
 }
 

@@ -44,6 +44,8 @@ export interface ISession {
   start_by_s: number | null;
   /** One sentence: why it waits, or what happened. */
   reason: string;
+  /** A few words: what keeps it out of the queue (others that have to end, the pause before its next attempt). */
+  withheld: string;
   /** Cells that were sent while no kernel ran, and will run when one does. */
   held_cells: number;
   /** From 0 to 1, how far it has come with what it is doing (restoring). */

@@ -19,6 +19,7 @@ const session = (changes = {}) => ({
   estimate_s: null,
   start_by_s: null,
   reason: '',
+  withheld: '',
   held_cells: 0,
   progress: null,
   checkpoint: null,
@@ -52,6 +53,9 @@ test('each state has its words', () => {
   assert.match(at(promised), /^1 GPU · queued, starts by \d\d:\d\d$/);
   assert.match(at({ state: 'queued', estimate_s: NOW + 60 }), /^1 GPU · queued, starts about \d\d:\d\d$/);
   assert.equal(at({ state: 'parked', held_cells: 1 }), '1 GPU · parked · 1 cell held');
+  // The scheduler parks what is not to be queued yet, but nobody parked it.
+  const withheld = 'waiting for 3f2a81c0 to end';
+  assert.equal(at({ state: 'parked', withheld }), `1 GPU · ${withheld}`);
   assert.equal(at({ state: 'checkpointing' }), '1 GPU · saving');
   assert.equal(at({ gpus: 0, protected_until_s: NOW + 9 }), 'CPU · running');
   for (const state of ['starting', 'restoring', 'stopping', 'ended']) {

@@ -30,6 +30,7 @@ SESSION: dict[str, Any] = {
     "estimate_s": None,
     "start_by_s": None,
     "reason": "",
+    "withheld": "",
     "held_cells": 0,
     "progress": None,
     "checkpoint": None,

@@ -156,16 +156,23 @@ def protection(workload: Workload, now: float) -> str:
     return span(left) if left > 0 else "over"
 
 
+def withheld(workload: Workload) -> str:
+    """What keeps it out of the queue: others, or the pause before its next attempt; "" if nothing does."""
+    if awaited := workload.after + workload.after_any:
+        return f"waiting for {awaited[0][:8] if len(awaited) == 1 else f'{len(awaited)} others'} to end"
+    if workload.retry_at_s is not None:
+        return f"failed, attempt {workload.attempt + 1} of {workload.retries + 1} follows"
+    return ""
+
+
 def what(workload: Workload) -> str:
     """State with what makes it one: ``running, busy``, ``queued, 2nd``, ``ended, failed``."""
     more = ""
     if workload.on_cpu and workload.state == "running":
         place = f", queued {ordinal(workload.position)}" if workload.position is not None else ""
         return f"open on a CPU node{place}"
-    if awaited := workload.after + workload.after_any:
-        return f"waiting for {awaited[0][:8] if len(awaited) == 1 else f'{len(awaited)} others'} to end"
-    if workload.retry_at_s is not None:
-        return f"failed, attempt {workload.attempt + 1} of {workload.retries + 1} follows"
+    if waits := withheld(workload):
+        return waits
     if workload.state == "queued" and workload.position is not None:
         more = ordinal(workload.position)
     elif workload.state == "running":

@@ -181,6 +181,12 @@ def test_the_view_is_what_the_schema_promises(known: Sessions) -> None:
             PARKED, state="queued", reason="preempted", waits_for="preempted; 0 of 1 GPU is free"
         )
         assert session_view(session)["reason"] == "preempted; 0 of 1 GPU is free"
+        session.workload = replace(PARKED, after=("3f2a81c0-0000",))
+        assert session_view(session)["withheld"] == "waiting for 3f2a81c0 to end"
+        session.workload = replace(PARKED, attempt=1, retries=3, retry_at_s=5.0)
+        assert session_view(session)["withheld"] == "failed, attempt 2 of 4 follows"
+        logger.schemas.validate_event(SESSION_EVENT, session_view(session))
+        assert {view["withheld"] for view in views} == {""}
         assert (views[-1]["node"], views[-1]["device_ids"], views[-1]["held_cells"]) == ("n", ["d"], 3)
     finally:
         call_on_io(forget(session), 10)
