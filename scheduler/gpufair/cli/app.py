@@ -10,6 +10,7 @@ import typer
 from gpufair.cli import (
     budgets,
     checkpoints,
+    cpu_pool,
     drill,
     figures,
     foresight,
@@ -85,6 +86,7 @@ app.command("shadow", rich_help_panel=_TRY)(shadow.shadow)
 app.command("replay", rich_help_panel=_TRY)(replaying.replay)
 app.command("snapshot", rich_help_panel=_TRY)(snapshots.snapshot)
 app.command("whatif", rich_help_panel=_TRY)(whatif.whatif)
+app.add_typer(cpu_pool.cpu, name="cpu", rich_help_panel=_RUN)
 app.command("serve", rich_help_panel=_RUN)(run.serve)
 app.command("demo", rich_help_panel=_RUN)(run.demo)
 app.command("lab", rich_help_panel=_RUN)(run.lab)

@@ -14,7 +14,7 @@ from typing import Any
 import dask.config
 import distributed
 
-from gpufair.cpu import worker
+from gpufair.cpu import local, resident, worker
 from gpufair.cpu.environment import compare
 from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, WorkerDied, WorkersGone, WrongEnvironment
 from gpufair.cpu.parcel import Parcel, pack
@@ -71,6 +71,7 @@ class Pool:
                 raise WrongEnvironment(tuple(refused))
             for difference in told:
                 warnings.warn(f"CPU pool: {difference}; objects of it may not be read alike", stacklevel=3)
+        client.register_plugin(worker.StopUnwanted())
 
     def submit(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Task:
         """Call ``function`` in the pool, with the notebook's code and values as they are now.
@@ -196,7 +197,6 @@ class Pool:
         _cancelled.update(task.ticket for task in tasks)
         try:
             self.client.cancel([task.future for task in tasks], reason="gpufair")
-            self.client.run(worker.stop, [task.ticket for task in tasks], on_error="ignore")
         except (OSError, TimeoutError, CancelledError):
             return  # a pool that is gone runs nothing
 
@@ -220,11 +220,14 @@ def connect(
     by_reference: Sequence[str] = (),
     workers_wait_s: float = WORKERS_WAIT_S,
 ) -> Pool:
-    """Use the pool at ``address`` from now on; by default ``$GPUFAIR_CPU_POOL``, or else workers on this machine.
+    """Use the pool at ``address`` from now on; by default ``$GPUFAIR_CPU_POOL``, or else one on this machine.
+
+    That is the one of ``gpufair cpu start``, where it runs and ``workers`` is not given, or else one that ends with this
+    process.
 
     Args:
         address: Of a Dask scheduler, as ``tcp://host:8786``. Whoever runs it runs your code: give no stranger's.
-        workers: How many processes on this machine, where there is no address; by default one per core.
+        workers: How many processes of its own on this machine, where there is no address; by default one per core.
         security: A ``distributed.Security``, for schedulers that ask for certificates.
         warn_bytes: A call that sends more than this to the pool warns.
         by_reference: Modules beside the notebook that the workers have installed, and that need not travel.
@@ -239,13 +242,16 @@ def connect(
         raise ValueError(f"workers_wait_s is {workers_wait_s}; give seconds, more than 0")
     asked = address or os.environ.get(ADDRESS)
     close()
-    cluster = None if asked else _local(workers)
+    cluster, remedy = None, "check the address, or leave it out for this machine's cores"
+    if not asked and workers is None and (living := resident.found()) is not None:
+        asked, security, remedy = living.address, living.security(), "run `gpufair cpu stop` and `gpufair cpu start`"
+    elif not asked:
+        security = local.new_key()
+        cluster = local.cluster(workers, security)
     try:
         client = distributed.Client(asked or cluster, security=security, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as err:
-        raise PoolMissing(
-            f"the CPU pool at {asked}", f"no Dask scheduler answers ({type(err).__name__})", "check the address, or leave it out for this machine's cores"
-        ) from None
+        raise PoolMissing(f"the CPU pool at {asked}", f"no Dask scheduler answers ({type(err).__name__})", remedy) from None
     try:
         pool = Pool(client, cluster, warn_bytes, by_reference, workers_wait_s)
     except BaseException:
@@ -255,21 +261,6 @@ def connect(
         raise
     _current.append(pool)
     return pool
-
-
-def _local(workers: int | None) -> Any:
-    try:
-        # Loopback is open to every account of the machine, and a worker runs what it is sent: only holders of the key may.
-        security = distributed.Security.temporary()  # type: ignore[no-untyped-call]
-    except ImportError:
-        raise PoolMissing(
-            "a CPU pool on this machine", "cryptography is not installed", "pip install cryptography, or give the address of a pool"
-        ) from None
-    return distributed.LocalCluster(  # type: ignore[no-untyped-call]
-        n_workers=workers, threads_per_worker=1, security=security, host="tls://127.0.0.1",
-        # No dashboard, which asks nobody for a key; and not port 8787, which may be taken.
-        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-    )
 
 
 def close() -> None:

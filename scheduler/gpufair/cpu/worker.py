@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from distributed import get_worker
+from distributed import WorkerPlugin, get_worker
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 from gpufair.cpu.errors import RemoteFailure, Unpicklable, WrongEnvironment
@@ -157,6 +157,21 @@ def stop(tickets: list[str]) -> None:
         for ticket in tickets:
             if thread := _running.get(ticket):
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Stopped))
+
+
+class StopUnwanted(WorkerPlugin):
+    """Stops tasks that run and that nobody wants any more: cancelled ones, and those of a kernel that is gone.
+
+    Dask forgets them, but lets them run to their end, before which it may give their worker the next task.
+    """
+
+    name = "gpufair-stop-unwanted"
+    idempotent = True
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **keywords: Any) -> None:
+        """Called by the worker for each change of a task's state."""
+        if start in {"executing", "long-running"} and finish in {"released", "forgotten"}:
+            stop([key])
 
 
 class _Stopped(BaseException):

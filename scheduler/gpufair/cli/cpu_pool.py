@@ -1,0 +1,95 @@
+"""`gpufair cpu`: the CPU pool of this machine that outlives kernels."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpufair.cli.options import AsJson
+from gpufair.cli.output import emit_json, line, pairs
+from gpufair.cli.words import plural, span
+
+cpu = typer.Typer(help="A pool of this machine's cores for notebooks, which outlives them: start, status, stop.", no_args_is_help=True)
+Folder = Annotated[
+    Path | None,
+    typer.Option("--state-dir", metavar="FOLDER", file_okay=False, help="Where its key lies; beats $GPUFAIR_STATE_DIR."),
+]
+
+
+@cpu.command("start")
+def start(
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes at most; default: one per core.")] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Of each worker at most, like 4GiB; default: a core's share.")
+    ] = None,
+    as_json: AsJson = False,
+    state_dir: Folder = None,
+) -> None:
+    """Start the pool, unless it runs already. Notebooks of yours on this machine find it by themselves."""
+    from gpufair.cpu import resident  # noqa: PLC0415 - only this needs it
+
+    made, fresh = resident.start(state_dir, workers=workers, memory_bytes=None if memory is None else _size(memory))
+    if as_json:
+        emit_json({**resident.told(made), "started": fresh})
+        return
+    if fresh:
+        line(f"the CPU pool runs at {made.address} with up to {plural(made.workers, 'worker')}; `gpufair cpu stop` ends it")
+    else:
+        line(f"a CPU pool runs already, at {made.address} with up to {plural(made.workers, 'worker')}; nothing was changed")
+
+
+@cpu.command("status")
+def status(as_json: AsJson = False, state_dir: Folder = None) -> None:
+    """Show the pool and what it does."""
+    from gpufair.cpu import resident  # noqa: PLC0415 - as above
+
+    living = resident.found(state_dir)
+    if living is None:
+        if as_json:
+            emit_json({"running": False})
+        else:
+            line("no CPU pool runs on this machine; `gpufair cpu start` starts one")
+        return
+    now = resident.figures(living)
+    if as_json:
+        emit_json({"running": True, **resident.told(living), "now": now, "log": str(resident.place(state_dir, "log"))})
+        return
+    doing = "it does not answer; `gpufair cpu stop`, then start it again"
+    if now["workers"] is not None:
+        doing = f"{plural(now['workers'], 'worker')} of up to {living.workers}, {plural(now['tasks'], 'task')}, {plural(now['clients'], 'notebook')}"
+    pairs(
+        [
+            ("pool", living.address),
+            ("process", f"pid {living.pid}, up {span(time.time() - living.started_s)}"),
+            ("now", doing),
+            ("memory", f"{living.memory_bytes / 2**30:.1f} GiB for each worker"),
+            ("log", str(resident.place(state_dir, "log"))),
+        ]
+    )
+
+
+@cpu.command("stop")
+def stop(as_json: AsJson = False, state_dir: Folder = None) -> None:
+    """End the pool, with the tasks that it runs and the results that it holds."""
+    from gpufair.cpu import resident  # noqa: PLC0415 - as above
+
+    ended = resident.stop(state_dir)
+    if as_json:
+        emit_json({"stopped": ended is not None})
+    else:
+        line("no CPU pool runs on this machine" if ended is None else f"the CPU pool at {ended.address} has ended")
+
+
+def _size(text: str) -> int:
+    from gpufair.service.sizes import parse_size  # noqa: PLC0415 - as above
+
+    try:
+        size = parse_size(text)
+    except ValueError as err:
+        raise typer.BadParameter(str(err), param_hint="--memory") from err
+    if size < 1 << 26:
+        raise typer.BadParameter(f"{text} is less than Python and Dask need (64MiB)", param_hint="--memory")
+    return size

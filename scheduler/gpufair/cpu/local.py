@@ -1,0 +1,33 @@
+"""Dask on this machine, which only holders of its key can talk to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import distributed
+
+from gpufair.cpu.errors import PoolMissing
+
+
+def new_key() -> Any:
+    """A ``distributed.Security`` with a key of its own: loopback is open to every account, and a worker runs what it is sent.
+
+    Raises:
+        PoolMissing: What makes keys is not installed.
+    """
+    try:
+        return distributed.Security.temporary()  # type: ignore[no-untyped-call]
+    except ImportError:
+        raise PoolMissing(
+            "a CPU pool on this machine", "cryptography is not installed", "pip install cryptography, or give the address of a pool"
+        ) from None
+
+
+def cluster(workers: int | None, security: Any, memory_bytes: int | None = None) -> Any:
+    """A scheduler in this process and ``workers`` processes (None: one per core), each with ``memory_bytes`` at most."""
+    return distributed.LocalCluster(  # type: ignore[no-untyped-call]
+        n_workers=workers, threads_per_worker=1, security=security, host="tls://127.0.0.1",
+        memory_limit="auto" if memory_bytes is None else memory_bytes,
+        # No dashboard, which asks nobody for a key; and not port 8787, which may be taken.
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+    )
