@@ -73,7 +73,7 @@ def compare(world: World, known_since: int = 0) -> None:
         for entry, action in world.actions()
         if type(action).__name__ == "End" and action.workload in books.refused
     }
-    cuts = sorted(at for at in gone.values() if at > known_since)
+    cuts = sorted(gone.values())
 
     def check(found: int, pieces: Iterable[tuple[int, int, int]], what: object) -> None:
         clipped = [(max(start, known_since), end, rate) for start, end, rate in pieces]
