@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 31))
-    parser.add_argument("--cells", type=int, default=200)
+    parser.add_argument("--cells", type=int, default=560)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpufair-cut-") as folder:
         print(play(Path(folder) / "runs", asked.cuts, asked.seed, asked.cells))
