@@ -117,9 +117,7 @@ def _compared(
     """Both runs; what they took. Raises: CommandError: It fails, or takes too long, even undisturbed."""
     with made("calm") as calm:
         _say("undisturbed, to compare with")
-        calm.start()
-        calm.wait(_BOOT_S, lambda: begun(calm))
-        since = time.monotonic()
+        since = _started(calm, begun)
         if not calm.wait(limit_s):
             raise CommandError(f"it did not end within {limit_s:g} s; --limit allows more, --cells takes a part of a notebook")
         whole_s = time.monotonic() - since
@@ -128,9 +126,7 @@ def _compared(
     done: list[Cut] = []
     with made("cut") as cut:
         for number in range(cuts):
-            cut.start()
-            cut.wait(_BOOT_S, lambda: begun(cut))
-            since = time.monotonic()
+            since = _started(cut, begun)
             if cut.wait(whole_s / (cuts + 1)):
                 break  # it needs no more
             how = KILL if number % 2 else NOTICE
@@ -138,9 +134,7 @@ def _compared(
             done.append(cut.cut(how, whole_s / (cuts + 1), grace_s))
         else:
             _say("to its end")
-            cut.start()
-            cut.wait(_BOOT_S, lambda: begun(cut))
-            since = time.monotonic()
+            since = _started(cut, begun)
         if not cut.wait(_BOOT_S + 2 * limit_s):
             raise CommandError(f"after {plural(len(done), 'cut')} it did not end within {2 * limit_s:g} s:\n{cut.tail()}")
         last_s = time.monotonic() - since
@@ -154,6 +148,13 @@ def _compared(
         "code": code,
         "tail": tail if code else "",
     }
+
+
+def _started(take: Take, begun: Callable[[Take], bool]) -> float:
+    """Start it, and wait until it works, not only boots; since when (monotonic)."""
+    take.start()
+    take.wait(_BOOT_S, lambda: begun(take))
+    return time.monotonic()
 
 
 def _tell(found: dict[str, Any], what: str) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from gpufair.client.endpoint import private_text
 from gpufair.cpu.errors import PoolMissing
 from gpufair.node.files import is_locked
+from gpufair.node.processes import identify
 from gpufair.paths import private_dir, state_dir
 
 _ASKED = "a CPU pool of this machine"
@@ -66,12 +67,8 @@ def place(folder: Path | None, ending: str) -> Path:
 
 def began(pid: int) -> str | None:
     """When a process began, in a form that is only good for comparing; None where there is none."""
-    try:
-        # After the name, which may hold anything: state, and as the 20th the start in ticks since the machine's.
-        about = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if about[0] in {b"Z", b"X"} else about[19].decode()
+    process = identify(pid)
+    return None if process is None else str(process.started)
 
 
 def found(folder: Path | None = None) -> Resident | None:
