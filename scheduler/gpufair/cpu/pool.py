@@ -13,6 +13,7 @@ from typing import Any
 
 import dask.config
 import distributed
+from distributed.config import defaults as dask_defaults
 
 from gpufair.cpu import local, resident, worker
 from gpufair.cpu.environment import compare
@@ -242,6 +243,7 @@ def connect(
         raise ValueError(f"workers_wait_s is {workers_wait_s}; give seconds, more than 0")
     asked = address or os.environ.get(ADDRESS)
     close()
+    _keep_settings()
     cluster, remedy = None, "check the address, or leave it out for this machine's cores"
     if not asked and workers is None and (living := resident.found()) is not None:
         asked, security, remedy = living.address, living.security(), "run `gpufair cpu stop` and `gpufair cpu start`"
@@ -261,6 +263,16 @@ def connect(
         raise
     _current.append(pool)
     return pool
+
+
+def _keep_settings() -> None:
+    """Put back Dask's defaults where they are gone.
+
+    Whoever sets one within ``with dask.config.set(…)``, and meets us there before ``distributed`` was ever imported, takes
+    all of its settings away again on leaving.
+    """
+    if dask.config.get("distributed.comm", None) is None:
+        dask.config.update_defaults(dask_defaults)
 
 
 def close() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,3 +114,18 @@ def test_a_pool_that_does_not_come_up_says_why(folder: Path, monkeypatch: pytest
     assert done.returncode == 1
     assert "it ended at once" in done.stderr
     assert "broken on purpose" in done.stderr
+
+
+def test_settings_of_dask_around_the_first_use_take_nothing_away(folder: Path) -> None:
+    """``dask.config.set`` removes on leaving what it found missing: all of ``distributed``, which we import only when used."""
+    code = """
+import dask
+from gpufair import cpu
+with dask.config.set({"distributed.scheduler.allowed-failures": 1}):
+    assert cpu.connect(workers=1).submit(len, "ab").result() == 2
+    cpu.close()
+print(cpu.connect(workers=1).submit(len, "abc").result())
+"""
+    done = subprocess.run([sys.executable, "-c", f"if __name__ == '__main__':\n{textwrap.indent(code, '    ')}"],
+                          capture_output=True, text=True, timeout=2 * WAIT_S, check=False)  # fmt: skip
+    assert done.stdout == "3\n", done.stderr
