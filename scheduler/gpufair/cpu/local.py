@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import distributed
@@ -23,11 +24,14 @@ def new_key() -> Any:
         ) from None
 
 
-def cluster(workers: int | None, security: Any, memory_bytes: int | None = None) -> Any:
-    """A scheduler in this process and ``workers`` processes (None: one per core), each with ``memory_bytes`` at most."""
+def cluster(workers: int | None, security: Any, memory_bytes: int | None = None, plugins: Sequence[Any] = ()) -> Any:
+    """A scheduler in this process and ``workers`` processes (None: one per core), each with ``memory_bytes`` at most.
+
+    ``plugins`` are the scheduler's.
+    """
     return distributed.LocalCluster(  # type: ignore[no-untyped-call]
         n_workers=workers, threads_per_worker=1, security=security, host="tls://127.0.0.1",
         memory_limit="auto" if memory_bytes is None else memory_bytes,
         # No dashboard, which asks nobody for a key; and not port 8787, which may be taken.
-        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0", "plugins": plugins},
     )
