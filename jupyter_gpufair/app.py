@@ -6,6 +6,7 @@ import asyncio
 import logging
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from traitlets import Unicode
 from traitlets.config import Config
 
 from gpufair.core.errors import GpufairError
-from jupyter_gpufair import compat, handlers
+from jupyter_gpufair import compat
 from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.manager import (
     GpufairKernelManager,
@@ -24,6 +25,7 @@ from jupyter_gpufair.manager import (
     provisioner_of,
     view_of,
 )
+from jupyter_gpufair.overview import LAB_EVENT, LAB_SCHEMA, ROUTES
 from jupyter_gpufair.profiles import SHIPPED, own_folder, write_kernelspecs
 from jupyter_gpufair.reattach import reattach
 from jupyter_gpufair.session import Session
@@ -32,6 +34,7 @@ from jupyter_gpufair.view import SESSION_EVENT, SESSION_SCHEMA
 from jupyter_gpufair.websocket import GpufairWebsocketConnection
 
 AGAIN_S = 5.0
+LAB_EVERY_S = 1.0
 
 CLASSES: dict[str, type] = {
     "kernel_manager_class": GpufairKernelManager,
@@ -50,7 +53,7 @@ class GpufairExtension(ExtensionApp):
 
     name = "jupyter_gpufair"
     load_other_extensions = True
-    handlers = handlers.HANDLERS
+    handlers = ROUTES
 
     config_file_for_service = Unicode(
         "",
@@ -59,6 +62,7 @@ class GpufairExtension(ExtensionApp):
     )
 
     _background: asyncio.Task[None] | None = None
+    _announcing: asyncio.TimerHandle | None = None
     _folder: Path | None = None
     _hidden: frozenset[str] = frozenset()
 
@@ -85,7 +89,8 @@ class GpufairExtension(ExtensionApp):
         server = self._server()
         assert server.event_logger is not None
         assert server.kernel_spec_manager is not None
-        server.event_logger.register_event_schema(SESSION_SCHEMA)
+        for schema in (SESSION_SCHEMA, LAB_SCHEMA):
+            server.event_logger.register_event_schema(schema)
         logging.getLogger("jupyter_gpufair").parent = self.log  # ours into the server's log
         logging.getLogger("jupyter_gpufair").setLevel(self.log.getEffectiveLevel())
         known = sessions()
@@ -102,6 +107,7 @@ class GpufairExtension(ExtensionApp):
         """Called on the server's loop once it runs. Returns at once: the page need not wait for a scheduler."""
         loop = asyncio.get_running_loop()
         sessions().listeners = ((loop, self._session_changed),)
+        sessions().lab_changed = partial(loop.call_soon_threadsafe, self._lab_changed)
         for manager in (serverapp.session_manager, serverapp.kernel_manager):
             if isinstance(manager, TakingUp):
                 manager.reattached = loop.create_future()
@@ -165,6 +171,16 @@ class GpufairExtension(ExtensionApp):
                 provisioner.gate.close(keep=True)  # what is to be said of its cells can still be read
             compat.declare_dead(kernel)
 
+    def _lab_changed(self) -> None:
+        """Called on the server's loop after each change of any workload: pages look again, but not more than once a second."""
+        if self._announcing is None:
+            self._announcing = asyncio.get_running_loop().call_later(LAB_EVERY_S, self._announce)
+
+    def _announce(self) -> None:
+        self._announcing = None
+        if (events := self._server().event_logger) is not None and not sessions().stopping:
+            events.emit(schema_id=LAB_EVENT, data={"at_s": time.time()})
+
     # ------------------------------------------------------------------ the end
     async def stop_extension(self) -> None:
         """Called before the server shuts its kernels down: from here on nothing reaches them, and sessions go on."""
@@ -175,7 +191,9 @@ class GpufairExtension(ExtensionApp):
             self.log.info("%d GPU %s without this server.", live, "session goes on" if live == 1 else "sessions go on")
         if self._background is not None:
             self._background.cancel()
-        sessions().listeners = ()
+        sessions().listeners, sessions().lab_changed = (), lambda: None
+        if self._announcing is not None:
+            self._announcing.cancel()
         await on_io(sessions().close())
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

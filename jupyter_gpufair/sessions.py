@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -24,6 +25,7 @@ class Sessions:
         holder: Whether this is a Jupyter server, which keeps an embedded service alive.
         stopping: The server is going down: nothing may be ended or interrupted any more.
         following: Whether the event stream is connected.
+        lab_changed: Called, in the io thread, after each change of any workload that this server may see.
         unstopped: Sessions that were ended here while the service did not answer: it is told when it does.
     """
 
@@ -33,6 +35,7 @@ class Sessions:
         self.holder = False
         self.stopping = False
         self.following = False
+        self.lab_changed: Callable[[], object] = lambda: None
         self.unstopped: set[str] = set()
         self.listeners: tuple[tuple[asyncio.AbstractEventLoop, Listener], ...] = ()
         self._sessions: dict[str, Session] = {}
@@ -108,6 +111,7 @@ class Sessions:
             async for event in stream:
                 if isinstance(event, WorkloadEvent):
                     failures, self.following, self.link.problem = 0, True, None
+                    self.lab_changed()
                     session = self._sessions.get(event.workload.id)
                     if session is not None:
                         session.apply(event.workload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpufair.cli.words import withheld
+from gpufair.client import Workload
 from jupyter_gpufair.session import Session
 
 SESSION_EVENT = "https://jupyter-gpufair.org/events/session/v1"
@@ -84,11 +85,13 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "on_cpu": False,
         "lost": [],
     }
-    workload = session.workload
-    if workload is None:
-        return view
+    return view if session.workload is None else view | workload_view(session.workload)
+
+
+def workload_view(workload: Workload) -> dict[str, Any]:
+    """What the service says of a session, in the same words."""
     saved = workload.checkpoint
-    return view | {
+    return {
         "workload_id": workload.id,
         "allocation": workload.allocation,
         "gpus": workload.total_gpus,

@@ -278,3 +278,36 @@ def test_nbclient_outside_of_a_server(pair: Pair) -> None:
     assert done.stdout.strip() == "virtual-0 42"
     [workload] = [workload for workload in client.workloads() if workload.id not in known]
     wait_until(lambda: client.workload(workload.id).state == "ended")
+
+
+def test_the_panels_show_the_lab_and_act_on_what_is_ours(pair: Pair) -> None:
+    """The service's own answers; parked sessions and programs of other servers are among ours."""
+    server, client = pair
+    kernel = server.new("panel.ipynb")
+    server.wait_for(kernel, "running")
+    other = client.submit({"type": "command", "argv": ["sleep", "600"]}, gpus=1, user="ria", name="elsewhere")
+    waits = client.submit({"type": "command", "argv": ["sleep", "600"]}, gpus=1, user="ria", name="waits")
+    bens = client.submit({"type": "command", "argv": ["sleep", "600"]}, gpus=1, user="ben", name="bens")
+    try:
+        wait_until(lambda: client.workload(other.id).state == "running")
+        queued = {one["id"]: one["position"] for one in server.get("/gpufair/lab/queue")["workloads"]}
+        assert sorted(queued) == sorted([waits.id, bens.id])
+        assert sorted(queued.values()) == [1, 2]
+        assert server.get(f"/gpufair/lab/workloads/{waits.id}/why")["sentence"] == client.why(waits.id).sentence
+        budgets = {one["path"]: one["gpus_held"] for one in server.get("/gpufair/lab/budgets")["allocations"]}
+        assert 2 in budgets.values(), budgets
+        assert {node["name"] for node in server.get("/gpufair/lab/nodes")["nodes"]} >= {"node-1", "node-2"}
+        mine = {one["name"]: one for one in server.get("/gpufair/lab/mine")["sessions"]}
+        assert set(mine) == {"panel.ipynb", "elsewhere", "waits"}
+        assert (mine["panel.ipynb"]["here"], mine["panel.ipynb"]["path"]) == (True, "panel.ipynb")
+        assert (mine["waits"]["here"], mine["waits"]["path"], mine["waits"]["state"]) == (False, None, "queued")
+        assert server.call("POST", f"/gpufair/lab/mine/{waits.id}/stop")[0] == 202
+        wait_until(lambda: client.workload(waits.id).state == "ended")
+        assert server.call("POST", f"/gpufair/lab/mine/{waits.id}/stop")[0] == 404, "it is over"
+        assert server.call("POST", f"/gpufair/lab/mine/{bens.id}/stop")[0] == 404, "it is another's"
+        assert client.workload(bens.id).live
+        assert server.call("GET", "/gpufair/lab/workloads/nobody/why")[0] == 404
+    finally:
+        for workload in (other.id, waits.id, bens.id):
+            client.stop(workload)
+        server.call("DELETE", f"/api/kernels/{kernel}")

@@ -1,0 +1,129 @@
+"""REST under ``/gpufair/lab/``: what the panels show of the whole lab, and the user's own sessions wherever they run.
+
+The answers are the service's own, for the token of this server: panels work while kernels are parked or not there at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_server.auth.decorator import authorized
+from tornado import web
+
+from gpufair.client import AsyncClient, Workload
+from gpufair.client.calls import API, Call
+from jupyter_gpufair.handlers import ACTIONS, HANDLERS, GpufairHandler
+from jupyter_gpufair.launch import place_of
+from jupyter_gpufair.manager import view_of
+from jupyter_gpufair.sessions import sessions
+from jupyter_gpufair.view import workload_view
+
+LAB_EVENT = "https://jupyter-gpufair.org/events/lab/v1"
+LAB_SCHEMA: dict[str, Any] = {
+    "$id": LAB_EVENT,
+    "version": "1",
+    "title": "The lab has changed",
+    "description": "Some workload of the lab changed; emitted at most once a second.",
+    "type": "object",
+    "required": ["at_s"],
+    "properties": {"at_s": {"type": "number"}},
+}
+
+# What the service tells everybody; each with the parameters that are passed on.
+READABLE: dict[str, tuple[str, ...]] = {
+    "queue": (),
+    "budgets": (),
+    "nodes": (),
+    "workloads": ("state", "user"),
+    "pyramid": ("since_s", "until_s"),
+    "preview": ("hours",),
+    "maintenance": (),
+}
+_WORKLOAD = r"(?P<workload_id>[A-Za-z0-9._-]{1,128})"
+
+
+def _read(path: str, params: dict[str, str] | None = None) -> Call[Any]:
+    return Call("GET", f"{API}/{path}", lambda data: data, params or {})
+
+
+class ReadHandler(GpufairHandler):
+    """``GET lab/{queue|budgets|nodes|…}``: the service's answer as it is."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, what: str) -> None:
+        """Parameters that the route does not have are left out."""
+        given = {name: value for name in READABLE[what] if (value := self.get_query_argument(name, None)) is not None}
+        self._json(await self._ask(sessions().link.client.send(_read(what, given))))
+
+
+class WhyHandler(GpufairHandler):
+    """``GET lab/workloads/{id}/why``."""
+
+    @web.authenticated
+    @authorized
+    async def get(self, workload_id: str) -> None:
+        """Why it waits, or how it stands."""
+        self._json(await self._ask(sessions().link.client.send(_read(f"workloads/{workload_id}/why"))))
+
+
+class MineHandler(GpufairHandler):
+    """``GET lab/mine``: the user's live sessions and runs, of all servers, parked ones included."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """As a list, the newest first."""
+        found = sorted(await self._ask(_mine()), key=lambda one: (-one.submitted_s, one.id))
+        self._json({"sessions": [self._view(workload) for workload in found]})
+
+    def _view(self, workload: Workload) -> dict[str, Any]:
+        here = workload.id in self.kernel_manager
+        view = view_of(self.kernel_manager.get_kernel(workload.id)) if here else None
+        place = place_of(workload.notebook, self.settings["server_root_dir"])
+        return (
+            {"kernel_id": workload.id, "state": workload.state, "held_cells": 0}
+            | (view or workload_view(workload))
+            | {"name": workload.label, "kind": workload.kind, "here": view is not None}
+            | {"path": place[0] if place is not None else None}
+        )
+
+
+class MyActionHandler(GpufairHandler):
+    """``POST lab/mine/{id}/{checkpoint|park|resume|open|stop}``: for a session of this user that another server opened."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, workload_id: str, action: str) -> None:
+        """202: it has begun."""
+        if not any(one.id == workload_id for one in await self._ask(_mine())):
+            raise web.HTTPError(404, f"{workload_id} is no live session or run of yours")
+        await self._ask(_ACTIONS[action](sessions().link.client, workload_id))
+        self._json({}, 202)
+
+
+_ACTIONS: dict[str, Any] = {
+    "checkpoint": AsyncClient.checkpoint,
+    "park": AsyncClient.park,
+    "resume": AsyncClient.resume,
+    "open": AsyncClient.open_on_cpu,
+    "restore": AsyncClient.restore,
+    "stop": AsyncClient.stop,
+}
+assert set(ACTIONS) <= set(_ACTIONS)
+
+
+async def _mine() -> list[Workload]:
+    link = sessions().link
+    # A server's token may act for others: what is shown and touched here belongs to one user alone.
+    user = link.user or (await link.client.status()).user
+    return [workload for workload in await link.client.workloads(user=user or None) if workload.live]
+
+
+ROUTES: list[tuple[str, type[GpufairHandler]]] = [
+    *HANDLERS,
+    (rf"/gpufair/lab/(?P<what>{'|'.join(READABLE)})", ReadHandler),
+    (rf"/gpufair/lab/workloads/{_WORKLOAD}/why", WhyHandler),
+    (r"/gpufair/lab/mine", MineHandler),
+    (rf"/gpufair/lab/mine/{_WORKLOAD}/(?P<action>{'|'.join(_ACTIONS)})", MyActionHandler),
+]
