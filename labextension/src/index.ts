@@ -6,6 +6,7 @@ import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
 
+import lab from './lab/plugin';
 import { ACTIONS, DETAILS, addCommands, commandOf, menuOpener } from './actions';
 import { Sessions } from './model';
 import { addNotices } from './notices';
@@ -40,4 +41,4 @@ const sessionStatus: JupyterFrontEndPlugin<void> = {
   }
 };
 
-export default sessionStatus;
+export default [sessionStatus, lab];

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from gpufair.sim.report import write_report
 from tests.drawn_stories import scenario, story
+from tests.e2e.axe import needs_axe, violations
 from tests.e2e.conftest import Look
 
 # How many colours a canvas shows, and how many of its pixels are not those of its first corner.
@@ -23,7 +23,6 @@ PIXELS = """(canvas) => {
   return { colours: new Set(pixels).size, drawn: pixels.filter((one) => one !== pixels[0]).length, all: pixels.length };
 }"""
 # Comes with the front end's development dependencies, which `make install` puts there.
-AXE = Path(__file__).parents[2] / "labextension/node_modules/axe-core/axe.min.js"
 EVIL = "<img src=x onerror=\"document.title='owned'\">"
 
 
@@ -257,13 +256,9 @@ def test_a_thousand_gpus_for_a_month(tmp_path: Path, ui: Look) -> None:
     ui(looking(large, look))
 
 
-@pytest.mark.skipif(
-    not AXE.exists() and os.environ.get("GPUFAIR_REQUIRE_ALL") != "1",
-    reason="no axe-core; run `npm ci` in labextension",
-)
+@needs_axe
 def test_no_barrier_is_found(report: Path, ui: Look) -> None:
     """Names, roles, contrast and order, in light and dark, with everything unfolded."""
-    rules = AXE.read_text(encoding="utf-8")
 
     def look(page: Page) -> None:
         browser = page.context.browser
@@ -273,10 +268,7 @@ def test_no_barrier_is_found(report: Path, ui: Look) -> None:
             looked = browser.new_page(bypass_csp=True, color_scheme=scheme)
             with opened(looked, report):
                 looked.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
-                looked.evaluate(rules)
-                found = looked.evaluate("axe.run({resultTypes: ['violations']})")
-            assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == []
-            assert len(found["passes"]) > 20
+                assert violations(looked) == []
             looked.close()
 
     ui(look)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
+import pytest
+
+from gpufair.client.types import AllocationView, Budgets, Explanation, NodeView, Queue, Workload
 from jupyter_gpufair.handlers import ACTIONS
+from jupyter_gpufair.overview import LAB_EVENT
 from jupyter_gpufair.view import SESSION_EVENT, SESSION_SCHEMA
 from tests.e2e import fake_sessions
 
+LAB = (Path(__file__).parents[2] / "labextension" / "src" / "lab" / "wire.ts").read_text(encoding="utf-8")
 WIRE = (Path(__file__).parents[2] / "labextension" / "src" / "wire.ts").read_text(encoding="utf-8")
 
 
-def fields(interface: str) -> set[str]:
+def fields(interface: str, source: str = WIRE) -> set[str]:
     """Names of the fields that an interface of wire.ts has."""
-    body = re.search(rf"export interface {interface} {{\n(.*?)\n}}", WIRE, re.DOTALL)
+    body = re.search(rf"export interface {interface} (?:extends \w+ )?{{\n(.*?)\n}}", source, re.DOTALL)
     assert body is not None, interface
     return set(re.findall(r"^  (\w+): ", body[1], re.MULTILINE))
 
@@ -40,3 +46,21 @@ def test_the_front_end_reads_the_fields_that_are_sent() -> None:
 def test_the_fake_has_the_shape_of_the_real_one() -> None:
     """The browser tests prove something only as long as the fake answers like the server."""
     assert {"kernel_id", *fake_sessions.SESSION} == set(SESSION_SCHEMA["properties"])
+
+
+@pytest.mark.parametrize(
+    ("interface", "answer"),
+    [
+        ("IWorkload", Workload),
+        ("IQueue", Queue),
+        ("IAllocation", AllocationView),
+        ("IBudgets", Budgets),
+        ("INode", NodeView),
+        ("IExplanation", Explanation),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_the_panels_read_what_the_service_answers(interface: str, answer: type) -> None:
+    """They read less than it has, under its names."""
+    assert fields(interface, LAB) <= {field.name for field in dataclasses.fields(answer)}
+    assert f"'{LAB_EVENT}'" in LAB

@@ -1,0 +1,54 @@
+/**
+ * The budget tree: what each allocation is entitled to, holds and waits for, and what it has used of what it is due.
+ */
+import { Rows, element, write } from './dom.js';
+import { type Teams, teamOf } from './teams.js';
+import type { IAllocation, IBudgets } from './wire.js';
+import { depth, entitledGpus, spent, standing } from './words.js';
+
+export class BudgetsView {
+  readonly node = element('div', { class: 'jp-gpufair-budgets', role: 'list', 'aria-label': 'Budgets' });
+
+  constructor(private readonly _teams: Teams) {
+    this._rows = new Rows<IAllocation>(this.node, one => one.path, row, (made, one) => this._update(made, one));
+  }
+
+  show(budgets: IBudgets): void {
+    // One scale for all bars: GPUs next to GPUs.
+    this._budgets = budgets;
+    const most = (one: IAllocation) => Math.max(entitledGpus(one, budgets), one.gpus_held);
+    this._most = budgets.allocations.map(most).reduce((a, b) => Math.max(a, b), 1);
+    this._rows.show(budgets.allocations);
+  }
+
+  private _update(made: HTMLElement, one: IAllocation): void {
+    const [name, now, bar, used] = made.children as unknown as HTMLElement[];
+    made.style.setProperty('--level', String(depth(one.path)));
+    made.style.setProperty('--team', this._teams.colour(teamOf(one.path)));
+    write(name, one.path.split('/').pop() ?? one.path);
+    name.title = one.path;
+    const entitled = entitledGpus(one, this._budgets);
+    write(now, standing(one, entitled));
+    const part = (count: number) => `${(100 * Math.min(count, this._most)) / this._most}%`;
+    bar.style.setProperty('--held', part(one.gpus_held));
+    bar.style.setProperty('--queued', part(one.gpus_held + one.gpus_queued));
+    bar.style.setProperty('--entitled', part(entitled));
+    write(used, spent(one));
+  }
+
+  private readonly _rows: Rows<IAllocation>;
+  private _budgets: IBudgets = { window_s: 0, capacity_gpu_s: 0, allocations: [] };
+  private _most = 1;
+}
+
+function row(): HTMLElement {
+  const bar = element('span', { class: 'jp-gpufair-bar', 'aria-hidden': 'true' });
+  return element(
+    'div',
+    { class: 'jp-gpufair-budget', role: 'listitem' },
+    element('span', { class: 'jp-gpufair-budget-name' }),
+    element('span', { class: 'jp-gpufair-figure' }),
+    bar,
+    element('span', { class: 'jp-gpufair-small' })
+  );
+}

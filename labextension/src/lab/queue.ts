@@ -1,0 +1,93 @@
+/**
+ * Who waits, in the order in which they will be served; each says why when it is opened.
+ */
+import { Rows, element, press, write } from './dom.js';
+import { type Teams, teamOf } from './teams.js';
+import type { IExplanation, IQueue, IWorkload } from './wire.js';
+import { asked, explained, nameOf, when } from './words.js';
+
+/** So many rows are drawn at first, and again with each press of the button: nobody reads thousands. */
+const PAGE = 200;
+
+export class QueueView {
+  readonly node = element('div', { class: 'jp-gpufair-queue' });
+
+  constructor(
+    private readonly _teams: Teams,
+    private readonly _why: (id: string) => Promise<IExplanation | null>
+  ) {
+    const list = element('ol', { class: 'jp-gpufair-list', 'aria-label': 'Queue' });
+    this._filter.addEventListener('input', () => this._draw());
+    this._more.hidden = true;
+    this.node.append(this._filter, this._none, list, this._more);
+    this._rows = new Rows<IWorkload>(list, one => one.id, one => this._make(one), (row, one) => this._update(row, one));
+  }
+
+  show(queue: IQueue): void {
+    this._queue = queue;
+    this._draw();
+  }
+
+  private _draw(): void {
+    const word = this._filter.value.trim().toLowerCase();
+    const fits = (one: IWorkload) =>
+      [nameOf(one), one.user, one.allocation, one.id].some(text => text.toLowerCase().includes(word));
+    const found = word ? this._queue.workloads.filter(fits) : this._queue.workloads;
+    this._rows.show(found.slice(0, this._shown));
+    const left = found.length - this._shown;
+    this._more.hidden = left <= 0;
+    write(this._more, `Show ${Math.min(left, PAGE)} of ${left} more`);
+    const nobody = this._queue.workloads.length ? `None of ${this._queue.workloads.length} fits.` : 'Nobody waits.';
+    write(this._none, found.length ? '' : nobody);
+    this._filter.hidden = this._queue.workloads.length === 0;
+  }
+
+  private _make(workload: IWorkload): HTMLElement {
+    const reasons = element('div', { class: 'jp-gpufair-why', role: 'status' });
+    const card = element('details', {}, element('summary'), reasons);
+    card.addEventListener('toggle', () => {
+      if (card.open) {
+        void this._tell(workload.id, reasons);
+      }
+    });
+    return element('li', {}, card);
+  }
+
+  private _update(row: HTMLElement, one: IWorkload): void {
+    const nowS = this._queue.now_s;
+    const [card] = row.children as unknown as HTMLElement[];
+    const [summary, reasons] = card.children as unknown as HTMLElement[];
+    row.style.setProperty('--team', this._teams.colour(teamOf(one.allocation)));
+    const parts = [`${one.position ?? '–'}. ${nameOf(one)}`, one.user, one.allocation, asked(one), when(one, nowS)];
+    write(summary, parts.filter(part => part).join(' · '));
+    if ((card as HTMLDetailsElement).open) {
+      void this._tell(one.id, reasons);
+    }
+  }
+
+  private async _tell(id: string, reasons: HTMLElement): Promise<void> {
+    let lines: string[];
+    try {
+      const why = await this._why(id);
+      lines = why === null ? ['It does not wait any more.'] : explained(why, this._queue.now_s);
+    } catch (error) {
+      lines = [error instanceof Error ? error.message : String(error)];
+    }
+    write(reasons, lines.join('\n'));
+  }
+
+  private readonly _filter = element('input', {
+    class: 'jp-gpufair-filter',
+    type: 'search',
+    placeholder: 'Filter by name, user or budget',
+    'aria-label': 'Filter the queue'
+  });
+  private readonly _none = element('p', { class: 'jp-gpufair-small' });
+  private readonly _more = press('', () => {
+    this._shown += PAGE;
+    this._draw();
+  });
+  private readonly _rows: Rows<IWorkload>;
+  private _queue: IQueue = { now_s: 0, workloads: [] };
+  private _shown = PAGE;
+}

@@ -1,0 +1,87 @@
+/**
+ * What the service says of the whole lab, as it says it; only the fields that are shown.
+ */
+import type { ISession } from '../wire.js';
+
+/** Schema of the events that say that some workload of the lab changed. */
+export const LAB_EVENT = 'https://jupyter-gpufair.org/events/lab/v1';
+
+export interface IWorkload {
+  id: string;
+  state: string;
+  name: string;
+  kind: string;
+  user: string;
+  allocation: string;
+  /** Per node, as is `nodes` the count of them. */
+  gpus: number;
+  nodes: number;
+  gpu_type: string;
+  min_runtime_s: number;
+  leases: { node: string; gpus: number }[];
+  protected_until_s: number | null;
+  position: number | null;
+  estimate_s: number | null;
+  start_by_s: number | null;
+  waits_for: string;
+  notebook: string;
+}
+
+export interface IQueue {
+  now_s: number;
+  workloads: IWorkload[];
+}
+
+export interface IAllocation {
+  path: string;
+  leaf: boolean;
+  share: number;
+  /** A fraction of all GPUs. */
+  entitlement: number;
+  budget_gpu_s: number;
+  occupancy_gpu_s: number;
+  commitment_gpu_s: number;
+  owed_gpu_s: number;
+  due_gpu_s: number;
+  /** (charged + committed) / due: the smaller comes first; null where nothing is due. */
+  metric: number | null;
+  gpus_held: number;
+  gpus_queued: number;
+}
+
+export interface IBudgets {
+  window_s: number;
+  capacity_gpu_s: number;
+  allocations: IAllocation[];
+}
+
+export interface INode {
+  name: string;
+  pool: string;
+  gpus: number;
+  gpu_type: string;
+  free_gpus: number;
+  state: 'ready' | 'cordoned' | 'lost';
+  workloads: string[];
+  landings: { workload: string; gpus: number; at_s: number | null; start_by_s: number | null }[];
+  drain: { deadline_s: number | null; force: boolean } | null;
+  protected: { workload: string; until_s: number }[];
+  closes_at_s: number | null;
+}
+
+export interface IExplanation {
+  sentence: string;
+  change: { text: string } | null;
+  start: { kind: string; at_s: number | null; because: string } | null;
+  holders: { workload: string; user: string; allocation: string; gpus: number; until_s: number | null; protected: boolean }[];
+}
+
+/** A live session or run of the reader's. */
+export interface IMine extends ISession {
+  name: string;
+  kind: string;
+  /** Whether this server has its kernel. */
+  here: boolean;
+  /** Of its notebook, below this server's root; null where it is elsewhere. */
+  path: string | null;
+}

@@ -1,0 +1,138 @@
+// The lab in words and colours: what the side panel says.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { gradient } from '../lib/lab/cluster.js';
+import { Teams, teamOf } from '../lib/lab/teams.js';
+import { asked, entitledGpus, explained, gpuTime, nodeText, spent, standing, when } from '../lib/lab/words.js';
+
+const NOW = 1_800_000_000;
+const workload = (changes = {}) => ({
+  id: '3f2a81c0-1',
+  state: 'queued',
+  name: '',
+  kind: 'session',
+  user: 'ada',
+  allocation: 'vision/ada',
+  gpus: 1,
+  nodes: 1,
+  gpu_type: '',
+  min_runtime_s: 3600,
+  leases: [],
+  protected_until_s: null,
+  position: 1,
+  estimate_s: null,
+  start_by_s: null,
+  waits_for: '',
+  notebook: '/home/ada/train.ipynb',
+  ...changes
+});
+const node = (changes = {}) => ({
+  name: 'node-a',
+  pool: 'default',
+  gpus: 8,
+  gpu_type: 'H200',
+  free_gpus: 2,
+  state: 'ready',
+  workloads: [],
+  landings: [],
+  drain: null,
+  protected: [],
+  closes_at_s: null,
+  ...changes
+});
+const allocation = (changes = {}) => ({
+  path: 'vision',
+  leaf: true,
+  share: 1,
+  entitlement: 0.25,
+  budget_gpu_s: 0,
+  occupancy_gpu_s: 36_000,
+  commitment_gpu_s: 0,
+  owed_gpu_s: 0,
+  due_gpu_s: 72_000,
+  metric: 0.5,
+  gpus_held: 3,
+  gpus_queued: 0,
+  ...changes
+});
+
+test('what is asked for names nodes, type and CPU work', () => {
+  assert.equal(asked(workload()), '1 GPU');
+  assert.equal(asked(workload({ gpus: 8, nodes: 2, gpu_type: 'H200' })), '2 × 8 GPUs (H200)');
+  assert.equal(asked(workload({ gpus: 0 })), 'CPU');
+});
+
+test('a promise comes before an estimate', () => {
+  assert.equal(when(workload(), NOW), '');
+  assert.match(when(workload({ estimate_s: NOW + 60 }), NOW), /^starts about \d\d:\d\d$/);
+  assert.match(when(workload({ estimate_s: NOW + 60, start_by_s: NOW + 90 }), NOW), /^starts by \d\d:\d\d$/);
+});
+
+test('an allocation says what it holds, wants and has used', () => {
+  assert.equal(entitledGpus(allocation(), { window_s: 10, capacity_gpu_s: 320, allocations: [] }), 8);
+  assert.equal(standing(allocation(), 8), '3 of 8 GPUs');
+  assert.equal(standing(allocation({ gpus_queued: 4 }), 2.66), '3 of 2.7 GPUs, 4 wanted');
+  assert.equal(spent(allocation()), '10 GPU-h of 20 GPU-h used');
+  assert.equal(spent(allocation({ due_gpu_s: 0 })), '10 GPU-h used, nothing due');
+  assert.equal(spent(allocation({ commitment_gpu_s: 7_200 })), '10 GPU-h of 20 GPU-h used, 2.0 GPU-h committed');
+});
+
+test('GPU time has the unit that a person would choose', () => {
+  assert.equal(gpuTime(0), '0 GPU-s');
+  assert.equal(gpuTime(900), '15 GPU-min');
+  assert.equal(gpuTime(9_000), '2.5 GPU-h');
+  assert.equal(gpuTime(1_234_567), '343 GPU-h');
+});
+
+test('a node says who is on it, until when, and what is kept', () => {
+  const here = [
+    workload({ id: 'a', leases: [{ node: 'node-a', gpus: 4 }] }),
+    workload({ id: 'b', name: 'gang', leases: [{ node: 'node-a', gpus: 1 }, { node: 'node-b', gpus: 1 }] })
+  ];
+  const lines = nodeText(
+    node({
+      state: 'cordoned',
+      protected: [{ workload: 'a', until_s: NOW + 125 }],
+      landings: [{ workload: '77777777-x', gpus: 2, at_s: null, start_by_s: null }]
+    }),
+    here,
+    NOW
+  );
+  assert.deepEqual(lines, [
+    'node-a: 2 of 8 GPUs (H200) free',
+    'cordoned: nothing new is put on it',
+    '4 GPUs: train.ipynb, ada (vision/ada), protected 2:05',
+    '1 GPU: gang, ada (vision/ada), may be preempted',
+    '2 GPUs kept for 77777777'
+  ]);
+});
+
+test('a reason ends with the smallest change', () => {
+  const why = {
+    sentence: 'It waits until 2027-01-15 08:00:00Z.',
+    start: null,
+    change: { text: 'ask for 1 GPU' },
+    holders: [{ workload: 'a', user: 'ben', allocation: 'language', gpus: 2, until_s: null, protected: true }]
+  };
+  const [sentence, holder, change] = explained(why, NOW);
+  assert.match(sentence, /^It waits until .*\d\d:\d\d\.$/);
+  assert.ok(!sentence.includes('Z'), 'the reader’s own time');
+  assert.equal(holder, '2 GPUs: ben (language)');
+  assert.equal(change, 'Smallest change that would start it now: ask for 1 GPU');
+});
+
+test('the bar of a node has one hard stop for each piece', () => {
+  assert.equal(gradient([['red', 2], ['grey', 0], ['blue', 6]], 8), 'linear-gradient(90deg, red 0% 25%, blue 25% 100%)');
+  assert.equal(gradient([], 1), 'none');
+});
+
+test('teams keep their colours whatever is drawn first', () => {
+  const one = new Teams();
+  one.know(['vision/a', 'language', 'vision/b'].map(teamOf));
+  const other = new Teams();
+  other.know(['language', 'vision']);
+  assert.deepEqual(one.names, ['language', 'vision']);
+  assert.equal(one.colour('vision'), other.colour('vision'));
+  assert.notEqual(one.colour('vision'), one.colour('language'));
+});

@@ -1,0 +1,83 @@
+"""The side panel in a real JupyterLab over the real scheduler: own sessions, the queue with its reasons, budgets, nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from gpufair.client import Client
+from tests.e2e.axe import needs_axe, violations
+from tests.e2e.conftest import Look
+from tests.e2e.lab import Lab
+from tests.e2e.real_lab import ITEM, real_lab
+
+PICTURES = Path(__file__).parents[2] / "docs" / "images"
+CHANGE = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
+SLEEP = {"type": "command", "argv": ["sleep", "600"], "cwd": "/"}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with real_lab(tmp_path) as lab:
+        yield lab
+
+
+def show(page: Page) -> None:
+    page.evaluate("window.jupyterapp.commands.execute('gpufair:open-lab')")
+    for title in ("Queue", "Budgets", "Cluster"):
+        section = page.locator("#gpufair-lab .lm-AccordionPanel-title", has_text=title)
+        if section.get_attribute("aria-expanded") != "true":
+            section.click()
+
+
+@needs_axe
+def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look, tmp_path: Path) -> None:
+    """One GPU: my notebook holds it, and a program of mine waits for it, until I end it with the panel's button."""
+    lab.write_notebook("mine.ipynb", "gpufair-1gpu", {"a": "x = 1"})
+
+    def look(page: Page) -> None:
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        lab.open(page, "mine.ipynb")
+        expect(page.locator(ITEM)).to_have_text(re.compile("running"))
+        with Client(state_dir=tmp_path / "state") as client:
+            # Of the same budget, so that it takes nothing from the notebook while the panel is looked at.
+            waiting = client.submit(SLEEP, gpus=1, allocation="language", name="training")
+            show(page)
+            panel = page.locator("#gpufair-lab")
+            queued = panel.locator(".jp-gpufair-queue details")
+            expect(queued).to_contain_text("1. training")
+            queued.locator("summary").press("Enter")
+            expect(queued.locator(".jp-gpufair-why")).to_contain_text(client.why(waiting.id).sentence[:20])
+            mine = panel.locator(".jp-gpufair-card")
+            expect(mine).to_have_count(2)
+            expect(mine.filter(has_text="mine.ipynb")).to_contain_text("1 GPU")
+            nodes = panel.locator(".jp-gpufair-node")
+            expect(nodes).to_have_count(2)
+            nodes.first.focus()
+            page.keyboard.press("ArrowRight")
+            expect(nodes.nth(1)).to_be_focused()
+            page.keyboard.press("Enter")
+            expect(panel.locator(".jp-gpufair-cluster .jp-gpufair-why")).to_contain_text("GPU")
+            budgets = panel.locator(".jp-gpufair-budget")
+            expect(budgets).to_have_count(2)
+            expect(budgets.filter(has_text="vision")).to_contain_text("0 of 0.5 GPUs")
+            for theme in ("light", "dark"):
+                page.evaluate(CHANGE, f"JupyterLab {theme.title()}")
+                page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(theme == 'light').lower()}'")
+                assert violations(page, "#gpufair-lab .jp-gpufair-section") == []
+                if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
+                    page.screenshot(path=PICTURES / f"panel-{theme}.png", clip={"x": 0, "y": 0, "width": 640, "height": 800})
+            ended = mine.filter(has_text="training")
+            ended.get_by_role("button", name="End: training").click()
+            page.locator(".jp-Dialog").get_by_role("button", name="End").click()
+            expect(mine).to_have_count(1)
+            assert client.workload(waiting.id).state in {"ended", "stopping"}
+        assert [url for url in requests if not url.startswith((lab.url, "data:", "blob:"))] == []
+
+    ui(look)
