@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpufair.cli.words import withheld
+from gpufair.cli.words import moves, withheld
 from gpufair.client import Workload
 from jupyter_gpufair.session import Session
 
@@ -52,6 +52,8 @@ SESSION_SCHEMA: dict[str, Any] = {
         "restore_offered": {"type": "boolean"},
         "resumable": {"type": "boolean"},
         "on_cpu": {"type": "boolean"},
+        "moving": {"type": "boolean"},
+        "not_moved": _TEXT_OR_NULL,
         "lost": {
             "type": "array",
             "items": {"type": "object", "properties": {"name": _TEXT, "reason": _TEXT}},
@@ -83,6 +85,8 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "restore_offered": False,
         "resumable": True,
         "on_cpu": False,
+        "moving": False,
+        "not_moved": None,
         "lost": [],
     }
     return view if session.workload is None else view | workload_view(session.workload)
@@ -110,5 +114,7 @@ def workload_view(workload: Workload) -> dict[str, Any]:
         "restore_offered": workload.restore_offered,
         "resumable": workload.resumable,
         "on_cpu": workload.on_cpu,
+        "moving": moves(workload),
+        "not_moved": workload.move.failed if workload.move is not None else None,
         "lost": [{"name": name, "reason": reason} for name, reason in workload.lost],
     }

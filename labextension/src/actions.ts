@@ -9,7 +9,7 @@ import { Widget } from '@lumino/widgets';
 
 import type { Sessions } from './model';
 import { act, serverNow } from './request';
-import { allows, clock, detailText } from './text';
+import { allows, clock, detailText, movable } from './text';
 import type { Action, ISession } from './wire';
 
 const LABELS: Record<Action, string> = {
@@ -35,6 +35,10 @@ export const DETAILS = 'gpufair:details';
 
 export function commandOf(action: Action): string {
   return `gpufair:${action}`;
+}
+
+function labelOf(action: Action, session: ISession | null): string {
+  return action === 'open' && session && movable(session) ? 'Move to a CPU Node' : LABELS[action];
 }
 
 /** Ask the server for an action; what it refuses is shown in its own words. */
@@ -77,7 +81,7 @@ export function addCommands(
 ): void {
   for (const action of ACTIONS) {
     commands.addCommand(commandOf(action), {
-      label: LABELS[action],
+      label: () => labelOf(action, sessions.current),
       caption: CAPTIONS[action],
       describedBy: { args: { type: 'object', properties: {} } },
       isEnabled: () => sessions.current !== null && allows(sessions.current, action),

@@ -43,6 +43,10 @@ class Notices {
     this._show(session, 'move', message, session.lost.length ? 'warning' : 'success');
   }
 
+  stayed(session: ISession): void {
+    this._show(session, 'move', `The session stays on its GPUs: ${session.not_moved}`, 'warning');
+  }
+
   private _show(
     session: ISession,
     subject: 'restore' | 'move',
@@ -80,6 +84,9 @@ export function addNotices(sessions: Sessions, settings: ServerConnection.ISetti
     }
     if (before === null) {
       return;
+    }
+    if (after.not_moved && !before.not_moved) {
+      notices.stayed(after);
     }
     if (HOLDING.has(before.state) && WAITING.has(after.state)) {
       notices.preempted(after);

@@ -45,10 +45,13 @@ export function resources(session: ISession): string {
 
 /** Whether the text changes by itself as time passes. */
 export function ticks(session: ISession, nowS: number): boolean {
-  return session.state === 'running' && session.protected_until_s !== null && session.protected_until_s > nowS;
+  return session.state === 'running' && !session.moving && session.protected_until_s !== null && session.protected_until_s > nowS;
 }
 
 function running(session: ISession, nowS: number): string {
+  if (session.moving) {
+    return 'running, moving to a CPU node';
+  }
   if (session.on_cpu) {
     return session.position === null ? 'open on a CPU node' : `open on a CPU node, ${queued(session, nowS)}`;
   }
@@ -99,6 +102,9 @@ export function detailText(session: ISession, nowS: number): string {
   if (session.reason) {
     lines.push(localised(session.reason, nowS));
   }
+  if (session.not_moved) {
+    lines.push(`Not moved to a CPU node: ${session.not_moved}`);
+  }
   if (!session.resumable) {
     lines.push('This kernel cannot save its variables: they are lost when it has to make room, or is parked.');
   }
@@ -137,6 +143,16 @@ export function lostText(session: ISession): string {
   return `Not saved: ${shown.join(', ')}${more > 0 ? ` and ${more} more` : ''}.`;
 }
 
+/** Whether it runs on GPUs, and can be moved to a CPU node with all its variables. */
+export function movable(session: ISession): boolean {
+  return session.state === 'running' && session.resumable && !session.on_cpu && !session.moving;
+}
+
+/** Whether it has no GPUs, and variables that can be opened on a CPU node. */
+function reopens(session: ISession): boolean {
+  return session.checkpoint !== null && ['parked', 'queued'].includes(session.state);
+}
+
 /** Which actions make sense now. */
 export function allows(session: ISession, action: Action): boolean {
   switch (action) {
@@ -147,7 +163,7 @@ export function allows(session: ISession, action: Action): boolean {
     case 'resume':
       return session.state === 'parked' || (session.on_cpu && session.position === null);
     case 'open':
-      return session.gpus > 0 && session.checkpoint !== null && ['parked', 'queued'].includes(session.state);
+      return session.gpus > 0 && (movable(session) || reopens(session));
     case 'restore':
       return session.checkpoint !== null && (session.restore_offered || session.state === 'running');
   }

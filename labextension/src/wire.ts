@@ -56,6 +56,10 @@ export interface ISession {
   resumable: boolean;
   /** It has no GPUs, and is open on a CPU node meanwhile. */
   on_cpu: boolean;
+  /** It is being moved to a CPU node: saved, and opened there. */
+  moving: boolean;
+  /** Why it was not moved, though its owner asked for it. */
+  not_moved: string | null;
   lost: ILost[];
 }
 

@@ -26,6 +26,8 @@ const session = (changes = {}) => ({
   restore_offered: false,
   resumable: true,
   on_cpu: false,
+  moving: false,
+  not_moved: null,
   lost: [],
   ...changes
 });
@@ -46,6 +48,8 @@ test('each state has its words', () => {
     '1 GPU · running, may be preempted, cannot be saved'
   );
   assert.equal(at({ on_cpu: true }), '1 GPU · open on a CPU node');
+  assert.equal(at({ moving: true, protected_until_s: NOW + 9 }), '1 GPU · running, moving to a CPU node');
+  assert.match(detailText(session({ not_moved: 'gen is a generator' }), NOW), /Not moved to a CPU node: gen is/);
   assert.equal(at({ on_cpu: true, position: 2 }), '1 GPU · open on a CPU node, queued, place 2');
   assert.equal(at({ gpus: 2, gpu_type: 'H200', state: 'queued', position: 3 }), '2 × H200 · queued, place 3');
   // A promise is told from an estimate, and comes before it.
@@ -92,8 +96,11 @@ test('only actions that make sense are offered', () => {
   const offered = changes =>
     ['checkpoint', 'park', 'resume', 'open', 'restore'].filter(action => allows(session(changes), action));
   const checkpoint = { id: 'c', at_s: NOW, size_bytes: 1, duration_s: 1 };
-  assert.deepEqual(offered({}), ['checkpoint', 'park']);
-  assert.deepEqual(offered({ checkpoint }), ['checkpoint', 'park', 'restore']);
+  assert.deepEqual(offered({}), ['checkpoint', 'park', 'open']);
+  assert.deepEqual(offered({ checkpoint }), ['checkpoint', 'park', 'open', 'restore']);
+  for (const there of [{ moving: true }, { resumable: false, checkpoint: null }, { gpus: 0 }]) {
+    assert.ok(!offered(there).includes('open'), JSON.stringify(there));
+  }
   assert.deepEqual(offered({ state: 'parked', checkpoint }), ['resume', 'open']);
   assert.deepEqual(offered({ state: 'queued' }), []);
 });

@@ -46,6 +46,7 @@ class Command:
       ``preempt``     notice: checkpoint and stop by ``deadline_s``; ``text`` is the sentence shown to the user
       ``stop``        kill now, no checkpoint
       ``save``        checkpoint and go on
+      ``hold``        checkpoint once no cell runs (waits ``wait_s`` for that), and begin none for ``hold_s`` after it
       ``restart``     kill the kernel, start a new one on the same GPUs, no restore
       ``restore``     load checkpoint ``id`` into the live (idle) kernel
       ``interrupt``   as the user's interrupt button
@@ -96,6 +97,8 @@ class Report:
                              known (virtual GPUs) is left out
       ``checkpointed``       {"id", "sequence", "at_s", "size_bytes", "duration_s", "lost": [[name, reason]]}
       ``checkpoint_failed``  {"reason"}
+      ``held``               {"until_s": Unix seconds}: all is in the newest checkpoint, and no cell begins before then; or
+      ``not_held``           {"reason"}; both answer ``hold``, after ``checkpointed`` if there is a new one
       ``preflight``          {"parkable": bool, "reason"?: str} and, without a reason, {"size_bytes", "seconds", "bytes_per_s",
                              "measured", "taken_s", "left_out", "variables": [{"name", "kind", "state": "green"|"amber"|
                              "red", "size_bytes", "seconds", "reason"}]}, the worst first

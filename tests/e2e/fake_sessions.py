@@ -37,6 +37,8 @@ SESSION: dict[str, Any] = {
     "restore_offered": False,
     "resumable": True,
     "on_cpu": False,
+    "moving": False,
+    "not_moved": None,
     "lost": [],
 }
 sessions: dict[str, dict[str, Any]] = {}

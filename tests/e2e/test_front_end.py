@@ -121,7 +121,8 @@ def test_the_menu_works_from_the_keyboard(lab: Lab, ui: Look) -> None:
         page.locator(ITEM).focus()
         page.keyboard.press("Enter")
         items = page.locator(".jp-gpufair-menu .lm-Menu-item")
-        expect(items).to_have_text(["Save Session Now", "Park Session", "Show Session Details"])
+        offered = ["Save Session Now", "Park Session", "Move to a CPU Node", "Show Session Details"]
+        expect(items).to_have_text(offered)
         page.keyboard.press("Escape")
         expect(items).to_have_count(0)
         expect(page.locator(ITEM)).to_be_focused()

@@ -145,14 +145,18 @@ def resume(
         ),
     ] = None,
     on_cpu: Annotated[
-        bool, typer.Option("--on-cpu", help="Open it on a CPU node at once, free of charge, until it has GPUs again.")
+        bool,
+        typer.Option(
+            "--on-cpu",
+            help="Open it on a CPU node, free of charge, until it has GPUs again; one that runs is moved there.",
+        ),
     ] = False,
     wait: Wait = False,
     timeout: Timeout = _TIMEOUT,
     as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
-    """Queue a parked session again; it resumes where it was."""
+    """Queue a parked session again; it resumes where it was. With --on-cpu also one that runs: it keeps all its variables."""
     if on_cpu and (fresh or part is not None):
         raise typer.BadParameter("it opens with its variables and asks for no GPUs: leave --fresh and --slice out")
     until_s = seconds_of(timeout, "--timeout")
@@ -166,7 +170,24 @@ def resume(
     def running(seen: Workload) -> bool:
         return seen.state == "running" and seen.on_cpu == on_cpu
 
-    _change(workload, asked, "running", running, state_dir, wait=wait, until_s=until_s, as_json=as_json, begun="")
+    def stayed(seen: Workload) -> str | None:
+        if on_cpu and seen.move is not None and seen.move.failed is not None:
+            return f"{clean(seen.label)} stays where it is: {clean(seen.move.failed, 1000)}"
+        return over(seen)
+
+    goal = "open on a CPU node" if on_cpu else "running"
+    _change(
+        workload,
+        asked,
+        goal,
+        running,
+        state_dir,
+        wait=wait,
+        until_s=until_s,
+        as_json=as_json,
+        begun="",
+        failed=stayed,
+    )
 
 
 @sessions.command("extend")
@@ -207,11 +228,12 @@ def _change(
     until_s: float,
     as_json: bool,
     begun: str,
+    failed: Callable[[Workload], str | None] = over,
 ) -> None:
     with client(state_dir) as service:
         seen = asked(service, find(service, workload).id)
         if wait:
-            seen = wait_for(service, seen, goal, done, over, until_s, quiet=as_json)
+            seen = wait_for(service, seen, goal, done, failed, until_s, quiet=as_json)
     _tell(seen, as_json, f"is {what(seen)}{_lost(seen)}" if wait or not begun or done(seen) else begun)
 
 

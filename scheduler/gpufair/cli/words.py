@@ -165,6 +165,11 @@ def withheld(workload: Workload) -> str:
     return ""
 
 
+def moves(workload: Workload) -> bool:
+    """Whether it is being moved to a CPU node."""
+    return workload.move is not None and workload.move.failed is None
+
+
 def what(workload: Workload) -> str:
     """State with what makes it one: ``running, busy``, ``queued, 2nd``, ``ended, failed``."""
     more = ""
@@ -177,6 +182,8 @@ def what(workload: Workload) -> str:
         more = ordinal(workload.position)
     elif workload.state == "running":
         more = "kernel died" if workload.kernel_died else "busy" if workload.busy else "idle"
+        if moves(workload):
+            more = "moving to a CPU node"
         if workload.kind != "session":  # a batch workload is not idle because no cell runs
             more = ""
     elif workload.state == "ended" and workload.outcome:

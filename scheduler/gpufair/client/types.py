@@ -94,6 +94,14 @@ class VerdictView:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveView:
+    """A session that is being moved to a CPU node, or (``failed`` says why) was asked to and stayed."""
+
+    at_s: float
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PreflightView:
     """What a checkpoint would be like; ``variables`` (the worst first) only where it is asked for by itself."""
 
@@ -168,6 +176,7 @@ class Workload:
     kernel_name: str = ""
     on_cpu: bool = False  # it has no GPUs, and is open on a CPU node meanwhile
     not_saved: NotSaved | None = None
+    move: MoveView | None = None  # to a CPU node, as its owner wished
     progress: ProgressView | None = None
     preflight: PreflightView | None = None
     warnings: tuple[str, ...] = ()  # about the submission; only its answer has them

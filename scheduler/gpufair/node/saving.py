@@ -75,6 +75,7 @@ class Saver:
         self._held: tuple[LiveKernel, int, bool] | None = (
             None  # which kernel's cells the last checkpoint holds: see _ask
         )
+        self.still: tuple[LiveKernel, float] | None = None  # all of it is saved, and until then (monotonic) no cell begins
         self.last: dict[str, Any] | None = None  # body of the last ``checkpointed`` report
         self.keep_all = False  # the state in the newest checkpoint could not be restored: delete none
 
@@ -87,6 +88,8 @@ class Saver:
         a later question, with none to the notice, says that it doesn't know. A kernel that is too busy to answer
         either (a C call that holds the GIL) is taken to know them.
         """
+        if not text:
+            self.still = None
         notice = kernel.control.ask("gpufair_notice_request", {"text": text, "deadline_s": deadline_s})
         with suppress(KernelGone):
             await asyncio.shield(kernel.control.ask("kernel_info_request", {}))
@@ -144,6 +147,11 @@ class Saver:
             await self._in_time(self._running, deadline)
         except TimeoutError:
             raise CheckpointFailed("the checkpoint was not complete when the time was over") from None
+
+    @property
+    def inside(self) -> bool:
+        """Whether the last checkpoint was taken in the middle of a cell."""
+        return self._held is not None and self._held[2]
 
     @staticmethod
     async def _in_time(task: asyncio.Task[None], deadline: float) -> None:
@@ -256,6 +264,8 @@ class Saver:
 
         Returns: Whether a cell was interrupted.
         """
+        if self.still is not None and self.still[0] is kernel and time.monotonic() < self.still[1]:
+            return False  # it was held before: see ``holding``
         grace = deadline - time.monotonic()
         reserve = min(RESERVE_FACTOR * self._duration_s + RESERVE_S, grace / 2)
         probe = asyncio.create_task(self.probe(kernel, text, deadline_s), name="notice")

@@ -15,6 +15,7 @@ from gpufair.node.autosave import Autosave
 from gpufair.node.child import Child
 from gpufair.node.control import KernelGone
 from gpufair.node.gpus import await_release
+from gpufair.node.holding import hold
 from gpufair.node.live_kernel import LiveKernel
 from gpufair.node.processes import alive
 from gpufair.node.reports import ReportLog
@@ -78,6 +79,8 @@ class Session:
                 _log.info("%s came too late: the end has begun", kind)
             case "save":
                 self._spawn(self._save())
+            case "hold":
+                self._spawn(self._hold(float(args["wait_s"]), float(args["hold_s"])))
             case "restore":
                 self._spawn(self._restore(str(args["id"])))
             case "restart":
@@ -242,6 +245,18 @@ class Session:
             else:
                 self._autosave.saved()
                 self._set_phase(self._phase)
+
+    async def _hold(self, wait_s: float, hold_s: float) -> None:
+        try:
+            until_s = await hold(self._saver, self._kernel, wait_s=wait_s, hold_s=hold_s)
+        except TimeoutError:
+            self._reports.add("not_held", {"reason": "the kernel did not answer in time"})
+        except (CheckpointFailed, KernelGone) as err:
+            self._reports.add("not_held", {"reason": short(str(err))})
+        else:
+            self._autosave.saved()
+            self._set_phase(self._phase)
+            self._reports.add("held", {"until_s": until_s})
 
     async def _save_if_cheap(self, within_s: float, wait_s: float) -> dict[str, Any]:
         kernel = self._kernel

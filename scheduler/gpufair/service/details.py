@@ -18,9 +18,18 @@ KEPT_CHECKPOINTS = 20
 class Pending:
     """A user's command that no report has answered yet. It is sent again to an agent that comes back."""
 
-    kind: str  # "save" | "restart" | "restore"
+    kind: str  # "save" | "hold" | "restart" | "restore"
     incarnation: int
     args: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The wish to have a session on a CPU node; see ``moving``. ``failed``: why it stayed where it was; "" as long as it holds."""
+
+    at_ms: int
+    pools: tuple[str, ...]  # of nodes that may take it
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,7 @@ class Detail:
     not_saved: dict[str, Any] | None = None  # {"at_s", "reason"}: the last checkpoint failed, and none came since
     unsaved: tuple[tuple[str, str], ...] = ()  # (cell, reason): what the last stay did and no checkpoint holds
     stand_in: str = ""  # the workload that last ran its kernel on a CPU node; see ``standin``
+    move: Move | None = None  # its owner wants it on a CPU node
     up_at_ms: int = 0  # since when it is up in this start; 0: it is not
     retries: int = 0  # how often it was started again after a failure
     retry_at_ms: int = 0  # when that is due next; see ``retries``
@@ -56,6 +66,11 @@ class Detail:
         """Whether it is withheld from the queue."""
         return bool(self.awaited or self.retry_at_ms)
 
+    @property
+    def moves(self) -> bool:
+        """Whether it is to be moved to a CPU node."""
+        return self.move is not None and not self.move.failed
+
     def to_dict(self) -> dict[str, Any]:
         """What is kept durably."""
         kept = asdict(self)
@@ -68,6 +83,8 @@ class Detail:
         known = {f.name for f in fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
         values["pending"] = tuple(Pending(**item) for item in values.get("pending") or ())
+        if (move := values.get("move")) is not None:
+            values["move"] = Move(int(move["at_ms"]), tuple(move["pools"]), str(move["failed"]))
         values["unsaved"] = tuple((str(cell), str(reason)) for cell, reason in values.get("unsaved") or ())
         for key in ("checkpoints", "after", "after_any"):
             values[key] = tuple(values.get(key) or ())

@@ -16,7 +16,7 @@ from gpufair.core.errors import GpufairError, UnknownWorkload
 from gpufair.core.model import HOLDING, CheckpointRef, Outcome, Phase, Utilization
 from gpufair.core.record import Workload
 from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, WorkloadId
-from gpufair.service import retries, standin, time_limit
+from gpufair.service import moving, retries, standin, time_limit
 from gpufair.service.details import KEPT_CHECKPOINTS, checkpoint_dict
 from gpufair.service.dispatch import Dispatcher, hosts
 from gpufair.service.turn import Turn
@@ -33,6 +33,8 @@ ANSWERS = {
     "restore_failed": {"restore"},
     "checkpointed": {"save"},
     "checkpoint_failed": {"save"},
+    "held": {moving.COMMAND},
+    "not_held": {moving.COMMAND},
 }
 
 
@@ -119,6 +121,9 @@ class ReportReader:
             # Of session and stand-in, whoever compares generations must take this kernel for a new one of the session.
             known = turn.detail(session.id)
             turn.set_detail(session.id, replace(known, generation=known.generation + 1))
+        if not first and generation != detail.generation:
+            moving.give_up(turn, workload.id, "its kernel was restarted; ask again")
+            detail = turn.detail(workload.id)
         if node == places[0]:
             restored = first and workload.phase is Phase.RESTORING
             turn.set_detail(
@@ -196,6 +201,14 @@ class ReportReader:
         turn.handle(ev.CheckpointFailed(turn.now, turn.cause(), workload.id, workload.incarnation, reason))
         failed = {"at_s": turn.now / 1000, "reason": reason}
         turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None, not_saved=failed))
+
+    def _held(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        if (more := moving.held(turn, workload, _number(report, "until_s"))) is not None:
+            turn.after(lambda: self._dispatcher.tell(workload, more.kind, workload.incarnation, more.args))
+
+    def _not_held(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        if workload.phase is Phase.RUNNING:  # else it leaves anyway, and is opened when it has
+            moving.give_up(turn, workload.id, _reason(report) or "its kernel could not be saved")
 
     def _preflight(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         told = {"at_s": turn.now / 1000, **_preflight(report)}
@@ -308,6 +321,8 @@ _HANDLERS: dict[str, Callable[[ReportReader, Turn, str, Workload, Report], None]
         "_kernel_died",
         "_checkpointed",
         "_checkpoint_failed",
+        "_held",
+        "_not_held",
         "_preflight",
         "_restored",
         "_restore_failed",

@@ -73,7 +73,13 @@ def open_on_cpu(turn: Turn, session: Workload, pools: tuple[PoolName, ...]) -> N
     if of(turn.state, detail) is not None:
         return
     stand_in = WorkloadId(f"{session.id}{_MIDDLE}{turn.cause()}")
-    spec = replace(
+    turn.set_detail(session.id, replace(detail, stand_in=stand_in))
+    turn.handle(ev.Submitted(turn.now, turn.cause(), stand_in, spec_of(session, pools)))
+
+
+def spec_of(session: Workload, pools: tuple[PoolName, ...]) -> WorkloadSpec:
+    """What a stand-in asks for."""
+    return replace(
         session.spec,
         shape=Shape(0),
         min_runtime=Millis(0),
@@ -84,8 +90,6 @@ def open_on_cpu(turn: Turn, session: Workload, pools: tuple[PoolName, ...]) -> N
         movable=False,
         launch=MappingProxyType({**session.spec.launch, MARK: session.id}),
     )
-    turn.set_detail(session.id, replace(detail, stand_in=stand_in))
-    turn.handle(ev.Submitted(turn.now, turn.cause(), stand_in, spec))
 
 
 def settle(turn: Turn, touched: Iterable[WorkloadId]) -> None:

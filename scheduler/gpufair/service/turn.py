@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpufair.core import actions as act
 from gpufair.core.events import Event
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, WorkloadId
-from gpufair.service import codec, dependencies, standin
+from gpufair.service import codec, dependencies, moving, standin
 from gpufair.service.details import Detail
 from gpufair.service.store import NewEntry
 
@@ -64,6 +64,7 @@ class Turn:
             self.touched.add(action.workload)
             self._follow(action)
         standin.settle(self, [action.workload for action in actions])
+        moving.settle(self, [action.workload for action in actions])
         self._ended += [action.workload for action in actions if isinstance(action, act.End)]
         self._tell_of_ends()
         return actions
@@ -104,7 +105,7 @@ class Turn:
             case act.Start():
                 # Kernels are counted anew in each incarnation. Whoever compares (incarnation, generation) must not meet
                 # the new incarnation with the last one's count: its first kernel would look like one of the past.
-                self.set_detail(action.workload, self._kept(action.workload, 0))
+                self.set_detail(action.workload, replace(self._kept(action.workload, 0), move=None))
             case act.Stop() | act.Requeue() | act.Park() | act.End():
                 self.set_detail(action.workload, self._kept(action.workload, detail.generation))
             case _:
@@ -123,6 +124,7 @@ class Turn:
             checkpoints=detail.checkpoints,
             unsaved=detail.unsaved,
             stand_in=detail.stand_in,
+            move=detail.move,
             retries=detail.retries,
             ran_ms=self.ran(workload, self.state.now),
         )

@@ -12,7 +12,7 @@ from gpufair.core.model import Kind, Phase, Policy, Shape
 from gpufair.core.record import NodeView
 from gpufair.core.state import State
 from gpufair.core.units import Instant, WorkloadId
-from gpufair.service import dependencies, retries, time_limit
+from gpufair.service import dependencies, moving, retries, time_limit
 from gpufair.service.config import Profile
 from gpufair.service.details import Detail, checkpoint_dict
 from gpufair.service.submission import usual_priority
@@ -81,6 +81,7 @@ def workload_view(
         "checkpoint": checkpoint_dict(it.checkpoint) if it.checkpoint else None,
         "lost": [list(pair) for pair in it.lost],
         "not_saved": detail.not_saved,
+        "move": moving.view(detail.move),
         "restore_offered": detail.restore_offered,
         "serving": detail.serving,
         # A serving kernel was reported in this phase, and then its death; a service's restart changes neither.
@@ -124,6 +125,7 @@ def masked(view: dict[str, Any]) -> dict[str, Any]:
         "notebook": "",
         "lost": [],
         "preflight": None,
+        "move": view["move"] and view["move"] | {"failed": None},
         "checkpoint": checkpoint and checkpoint | {"lost": []},
     }
 

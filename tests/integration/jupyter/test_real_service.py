@@ -124,6 +124,45 @@ def test_a_parked_session_opens_on_a_cpu_and_goes_on_from_there_on_a_gpu(pair: P
     wait_until(lambda: client.workload(kernel).state == "ended")
 
 
+def test_a_running_session_moves_to_a_cpu_and_back(pair: Pair) -> None:
+    """Asked while a cell runs, with another one queued behind it, and the service is killed in between."""
+    server, client = pair
+    kernel = server.new("moved.ipynb")
+    before = connection_file(server, kernel)
+    look = "import os\nprint(x, repr(os.environ['CUDA_VISIBLE_DEVICES']))"
+    with Tab(server, kernel) as tab:
+        running = tab.run("import time\nx = [1]\nprint('on')\ntime.sleep(3)\nx.append(2)")
+        tab.until(lambda: tab.text(running) == "on\n")
+        queued = tab.run(f"x.append(3)\n{look}")
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/open")[0] == 202
+        assert server.session(kernel)["moving"] is True
+        os.kill(service_pid(server.state_dir), signal.SIGKILL)
+        for cell in (running, queued):
+            assert tab.reply(cell)["status"] == "ok"
+        # Begun before the move or after it, but never cut by it.
+        assert tab.text(queued).startswith("[1, 2, 3] ")
+        wait_until(lambda: server.session(kernel)["on_cpu"] and server.session(kernel)["state"] == "running", 60)
+        cell = tab.run(f"x.append(4)\n{look}")
+        assert (tab.reply(cell)["status"], tab.text(cell)) == ("ok", "[1, 2, 3, 4] ''\n")
+        assert [node.free_gpus for node in client.nodes() if node.gpus] == [1, 1]
+        seen = client.workload(kernel)
+        assert (seen.move, seen.lost, seen.preemptions) == (None, (), 0)
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/resume")[0] == 202
+        wait_until(lambda: not server.session(kernel)["on_cpu"], 60)
+        cell = tab.run(f"x.append(5)\n{look}")
+        assert (tab.reply(cell)["status"], tab.text(cell)) == ("ok", "[1, 2, 3, 4, 5] '0'\n")
+        # What cannot be saved keeps it where it is.
+        assert tab.reply(tab.run("gen = (i for i in 'ab')"))["status"] == "ok"
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/open")[0] == 202
+        stayed = wait_until(lambda: server.session(kernel)["not_moved"], 60)
+        assert stayed.startswith("gen (")
+        cell = tab.run("print(next(gen), len(x))")
+        assert (tab.reply(cell)["status"], tab.text(cell)) == ("ok", "a 5\n")
+        assert server.session(kernel)["on_cpu"] is False
+    assert connection_file(server, kernel) == before
+    server.call("DELETE", f"/api/kernels/{kernel}", timeout_s=10)
+
+
 def test_a_page_hears_the_cell_that_it_sends_with_its_handshake(pair: Pair) -> None:
     """Though the kernel answers everybody else already: a page that was slow to be let in is not deaf to its own cell."""
     server, _ = pair

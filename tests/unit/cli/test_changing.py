@@ -63,6 +63,19 @@ def test_a_session_is_opened_on_a_cpu(gpufair: Gpufair, fake: FakeService) -> No
     assert gpufair("sessions", "resume", "train", "--on-cpu", "--fresh").code == 2
 
 
+def test_a_running_session_is_moved_to_a_cpu_or_says_why_not(gpufair: Gpufair, fake: FakeService) -> None:
+    """Who waits for it is not left waiting for what will not come."""
+    moving = {"state": "running", "position": None, "move": {"at_s": NOW, "failed": None}}
+    fake.routes[f"POST {ONE}/resume"] = Reply(202, workload(TRAIN, **moving))
+    assert gpufair("sessions", "resume", "train", "--on-cpu").out == (
+        "train (3f2a81c0) is running, moving to a CPU node\n"
+    )
+    failed = moving | {"move": {"at_s": NOW, "failed": "gen (a generator) cannot be saved"}}
+    fake.routes[f"GET {ONE}"] = Reply(200, workload(TRAIN, **failed))
+    waited = gpufair("sessions", "resume", "train", "--on-cpu", "--wait")
+    assert (waited.code, "train stays where it is: gen (a generator)" in waited.err) == (1, True), waited.err
+
+
 def test_resume_with_a_slice(gpufair: Gpufair, fake: FakeService) -> None:
     """Less protection than the session asked for is had sooner."""
     fake.routes[f"POST {ONE}/resume"] = Reply(202, workload(TRAIN))

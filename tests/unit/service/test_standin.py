@@ -210,7 +210,7 @@ async def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
         await agent.hello()
         await session(client)
         refused = await _post(client, "resume", on_cpu=True)
-        assert (refused.status_code, "only a session without GPUs" in refused.text) == (409, True), refused.text
+        assert (refused.status_code, "ask again when it runs" in refused.text) == (409, True), refused.text
         await _post(client, "park")
         await agent.commands()
         await agent.report("released", "w", busy=False)

@@ -15,7 +15,7 @@ from gpufair.core.errors import WrongPhase
 from gpufair.core.model import HOLDING, Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
-from gpufair.service import dependencies, kept, retries, standin, time_limit
+from gpufair.service import dependencies, kept, moving, retries, standin, time_limit
 from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
@@ -107,6 +107,7 @@ async def park(request: Request, workload: Id, body: Annotated[Nothing | None, B
     """Checkpoint a session and give its GPUs back."""
 
     def step(turn: Turn, known: Workload) -> None:
+        moving.give_up(turn, known.id)
         if (there := standin.of(turn.state, turn.detail(known.id))) is not None:
             turn.handle(ev.ParkRequested(turn.now, turn.cause(), there.id, PreemptReason.PARK))
             if known.phase is Phase.PARKED:
@@ -118,16 +119,24 @@ async def park(request: Request, workload: Id, body: Annotated[Nothing | None, B
 
 @router.post("/{workload}/resume", status_code=202)
 async def resume(request: Request, workload: Id, body: Annotated[Resume | None, Body()] = None) -> Answer:
-    """Queue a parked session again, or let a queued one ask for less protection at its next start; or open it on a CPU."""
+    """Queue a parked session again, or let a queued one ask for less protection at its next start.
+
+    Or open it on a CPU node; one that holds GPUs is saved and gives them back first.
+    """
+    it = context(request)
     wanted = body or Resume()
     part = None if wanted.slice_s is None else span_of(wanted.slice_s, "slice_s")
-    pools = pools_for(context(request).config, 0)
+    pools = pools_for(it.config, 0)
 
     def step(turn: Turn, known: Workload) -> None:
         if wanted.on_cpu:
             require_kernel(known, "be opened on a CPU node")
-            standin.open_on_cpu(turn, known, pools)
+            if known.phase not in HOLDING:
+                standin.open_on_cpu(turn, known, pools)
+            elif (told := moving.ask(turn, known, pools)) is not None:
+                turn.after(lambda: it.hub.send(known, told.kind, told.args))
             return
+        moving.give_up(turn, known.id)
         turn.handle(ev.ResumeRequested(turn.now, turn.cause(), known.id, wanted.from_checkpoint, part))
 
     return await act(request, workload, step)
