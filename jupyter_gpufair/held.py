@@ -29,6 +29,7 @@ from jupyter_gpufair.offer import tagged
 from jupyter_gpufair.recorded import note_of
 from jupyter_gpufair.session import Generation, Session
 from jupyter_gpufair.touch import touch
+from jupyter_gpufair.unkept import Unkept
 
 MAX_CELLS = 1000
 MAX_BYTES = 16 << 20
@@ -43,7 +44,11 @@ class Gate:
     """
 
     def __init__(
-        self, kernel_manager: Any, session: Session, kept: HeldFile, changed: Callable[[], None] | None = None
+        self,
+        kernel_manager: Any,
+        session: Session,
+        kept: HeldFile | Unkept,
+        changed: Callable[[], None] | None = None,
     ) -> None:
         self.km, self.session, self.kept = kernel_manager, session, kept
         self.own = JupyterSession(key=kernel_manager.session.key, username="gpufair")
@@ -124,6 +129,10 @@ class Gate:
             if cell.runs:  # its output says that it runs again
                 self._note(cell, messages.error(messages.CUT, messages.CUT_TEXT))
             self.clients.answer(cell, {"status": "aborted"})
+
+    def give_up(self, ename: str, evalue: str) -> None:
+        """Nobody will run what waits."""
+        self._fail(self._take_held(), ename, evalue)
 
     def _skip(self, cells: Iterable[Cell]) -> None:
         """Abort cells that were meant to follow one that failed; who is not there to see that finds a note."""

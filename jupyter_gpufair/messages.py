@@ -14,6 +14,7 @@ PREEMPTED, PARKED, DIED, ENDED = "SessionPreempted", "SessionParked", "KernelDie
 CUT, NOT_RUN, UNKNOWN = "CellCut", "NotRun", "OutcomeUnknown"
 
 NOT_RUN_TEXT = "This cell waited for the one before it, which failed or was cut meanwhile, so it was not run."
+DEAD_TEXT = "The kernel died before this cell ran, and its variables are gone, so it was not run."
 CUT_TEXT = "This cell was cut: its kernel ended while it ran."
 UNKNOWN_TEXT = (
     "This cell may have begun before the Jupyter server was restarted, and nothing says whether it did, so it was not "
@@ -27,18 +28,15 @@ EMPTY_REPLIES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def kernel_info() -> dict[str, Any]:
-    """A ``kernel_info_reply`` for a Python kernel that is not there yet, as ipykernel would answer.
+def kernel_info(language: str = "python") -> dict[str, Any]:
+    """A ``kernel_info_reply`` for a kernel that is not there yet; for Python as ipykernel would answer.
 
-    Without an answer JupyterLab waits at "Connecting" and sends no cells.
+    Without an answer JupyterLab waits at "Connecting" and sends no cells, and papermill gives up after a minute.
     """
     python = platform.python_version()
-    return {
-        "status": "ok",
-        "protocol_version": "5.4",
-        "implementation": "ipython",
-        "implementation_version": version("ipython"),
-        "language_info": {
+    spoken: dict[str, Any] = {"name": language, "version": "", "mimetype": "text/plain", "file_extension": ""}
+    if language == "python":
+        spoken = {
             "name": "python",
             "version": python,
             "mimetype": "text/x-python",
@@ -46,8 +44,14 @@ def kernel_info() -> dict[str, Any]:
             "pygments_lexer": "ipython3",
             "nbconvert_exporter": "python",
             "file_extension": ".py",
-        },
-        "banner": f"Python {python}: this kernel waits for the scheduler; cells run as soon as it is there",
+        }
+    return {
+        "status": "ok",
+        "protocol_version": "5.4",
+        "implementation": "ipython",
+        "implementation_version": version("ipython"),
+        "language_info": spoken,
+        "banner": f"{language.capitalize()}: this kernel waits for the scheduler; cells run as soon as it is there",
         "help_links": [],
         # No "debugger" and no "kernel subshells": a client would begin to talk to them.
         "supported_features": [],

@@ -28,6 +28,9 @@ from jupyter_gpufair.session import Session
 from jupyter_gpufair.sessions import sessions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jupyter_gpufair.front import Front
     from jupyter_gpufair.held import Gate
 
 # 5 s: ending a session is one request; a service that cannot take it is told again as soon as it answers.
@@ -53,8 +56,10 @@ class GpufairProvisioner(KernelProvisionerBase):
 
     session: Session | None = None
     gate: Gate | None = None  # cells that wait; only under a Jupyter server, made by the websocket class
+    front: Front | None = None  # elsewhere clients find this in the place of the relay, with a gate in it
 
     _over = False  # asked to end: as far as Jupyter is concerned there is no process any more
+    _leaving = False  # a shutdown was asked for
     _cwd = ""
 
     # ------------------------------------------------------------------ is it there?
@@ -67,7 +72,8 @@ class GpufairProvisioner(KernelProvisionerBase):
         """None while the session lives, in whatever state; else an exit code. Called by ``KernelManager.is_alive``."""
         if self.session is None or self._over:
             return 0
-        return DIED if self.session.ended or self.session.kernel_died else None
+        over = self.session.ended or self.session.kernel_died
+        return DIED if over and (self._leaving or self.front is None or self.front.over) else None
 
     async def wait(self) -> int | None:
         """Called by ``KernelManager`` once ``poll`` said that it is over."""
@@ -107,15 +113,29 @@ class GpufairProvisioner(KernelProvisionerBase):
                 await on_io(sessions().forget(self.session))
                 self.session = None
             raise LaunchFailed(f"the kernel was not started: {err}") from err
-        self._connected(self.session)
+        await self._connected(self.session)
         return self.connection_info
 
-    def _connected(self, session: Session) -> None:
-        self._over = False
-        self.connection_info = self._connection(session)
+    async def _connected(self, session: Session) -> None:
+        self._over = self._leaving = False
+        if self.front is None and not sessions().holder:
+            self.front = await on_io(self._open_front(session))
+        ports = session.relay.ports if self.front is None else self.front.ports
+        self.connection_info = self._connection(session, ports)
         if self.parent is not None:
             self.parent.session.key = session.key.encode()
-            compat.pin_ports(self.parent, session.relay.ports)
+            compat.pin_ports(self.parent, ports)
+
+    async def _open_front(self, session: Session) -> Front:
+        from jupyter_gpufair.front import Front  # noqa: PLC0415 - not needed under a server
+
+        return Front(session, self.kernel_spec.language if self.kernel_spec else "python")
+
+    async def _at_gate(self, act: Callable[[Gate], None]) -> None:
+        if self.gate is not None:
+            act(self.gate)
+        if self.front is not None:
+            await on_io(self.front.at_gate(act))
 
     def _launch(self, cmd: list[str], env: dict[str, str]) -> dict[str, Any]:
         launch, left_out = kernel_launch(
@@ -149,14 +169,14 @@ class GpufairProvisioner(KernelProvisionerBase):
         return str(getattr(self.parent, "kernel_name", "") or "")
 
     @staticmethod
-    def _connection(session: Session) -> KernelConnectionInfo:
+    def _connection(session: Session, ports: dict[str, int]) -> KernelConnectionInfo:
         info: KernelConnectionInfo = {
             "transport": "tcp",
             "ip": HOST,
             "key": session.key.encode(),  # type: ignore[typeddict-item]  # bytes, as KernelManager.get_connection_info has it
             "signature_scheme": "hmac-sha256",
         }
-        info.update({f"{channel}_port": session.relay.ports[channel] for channel in CHANNELS})  # type: ignore[typeddict-item]
+        info.update({f"{channel}_port": ports[channel] for channel in CHANNELS})  # type: ignore[typeddict-item]
         return info
 
     # ------------------------------------------------------------------ interrupt
@@ -175,8 +195,8 @@ class GpufairProvisioner(KernelProvisionerBase):
     async def _interrupt(self, session: Session) -> None:
         # A restart begins with an interrupt too. That of a dead kernel leaves alone what was sent since it died.
         restarting = self.parent is not None and self.parent.shutting_down
-        if self.gate is not None and not (restarting and session.kernel_died):
-            self.gate.withdraw()
+        if not (restarting and session.kernel_died):
+            await self._at_gate(lambda gate: gate.withdraw())
         if session.attached is None or session.state not in {"running", "checkpointing"}:
             return  # no kernel to interrupt; what waited was given up above
         if await on_io(interrupt_through(session.relay, session.key)):
@@ -189,6 +209,7 @@ class GpufairProvisioner(KernelProvisionerBase):
     # ------------------------------------------------------------------ end
     async def shutdown_requested(self, restart: bool = False) -> None:
         """Called by ``KernelManager.request_shutdown``, after it has sent ``shutdown_request`` on the control channel."""
+        self._leaving = True
         if not self._may_answer():
             self._over = True  # nobody there to shut down politely: go on at once
 
@@ -204,10 +225,12 @@ class GpufairProvisioner(KernelProvisionerBase):
         """Called by ``KernelManager.cleanup_resources``: the one place that knows a shutdown from a restart."""
         session = self.session
         if restart:
-            if self.gate is not None:
-                self.gate.restarting()
+            await self._at_gate(lambda gate: gate.restarting())
             return
         self._over = True
+        if self.front is not None:
+            await on_io(self.front.close())
+            self.front = None
         if self.gate is not None:
             self.gate.close(keep=sessions().stopping)
             self.gate = None
@@ -247,7 +270,7 @@ class GpufairProvisioner(KernelProvisionerBase):
         self.kernel_id = provisioner_info["kernel_id"]
         self.session = await on_io(sessions().open(str(self.kernel_id)))
         await on_io(self.session.adopt())
-        self._connected(self.session)
+        await self._connected(self.session)
 
     def resolve_path(self, path: str) -> str | None:
         """As the local provisioner does, where kernels share this machine's files."""

@@ -61,7 +61,6 @@ class Session:
         self._attaching: asyncio.Task[None] | None = None
         self._outdated: Generation | None = None  # a kernel that is being replaced on our own request
         self._fresh = False  # a restart was asked for in a state that cannot do it at once
-        self._preemptions = 0
 
     # ------------------------------------------------------------------ what others ask
     @property
@@ -110,11 +109,6 @@ class Session:
         self._point_relay(workload, generation)
         if self._fresh:
             self._start_afresh(workload)
-        if not self._sessions.holder and workload.state == "parked" and workload.preemptions > self._preemptions:
-            # Outside of a server nobody can touch a parked session: its client only waits. Who parked it by hand
-            # (no preemption) wants it parked.
-            self._preemptions = workload.preemptions
-            self._sessions.background(self.resume(), f"resuming session {self.kernel_id}")
         self.notify()
 
     def vanished(self, why: str) -> None:
@@ -189,7 +183,6 @@ class Session:
         if not self.key:
             self.key = (await self._sessions.link.call(lambda client: client.connection(self.kernel_id))).key
         if self.workload is None:  # else the event stream knows better
-            self._preemptions = workload.preemptions
             self.apply(workload)
 
     async def resume(self, *, from_checkpoint: bool = True) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from jupyter_client.jsonutil import json_default
@@ -22,9 +23,9 @@ from jupyter_server.services.kernels.connection.channels import ZMQChannelsWebso
 from tornado.websocket import WebSocketClosedError
 
 from jupyter_gpufair import compat, messages
+from jupyter_gpufair.ear import Ear
 from jupyter_gpufair.held import Gate
 from jupyter_gpufair.held_file import HeldFile, held_folder
-from jupyter_gpufair.offer import cut_from
 from jupyter_gpufair.provisioner import GpufairProvisioner
 
 V1 = "v1.kernel.websocket.jupyter.org"
@@ -53,7 +54,6 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
     _joined = False
     _kernel_session: str | None = None  # the kernel's own session id, as this client saw it last
     _gate: Gate | None = None
-    _cut = ""  # the cell that was cut and runs again: its kernel's idle is not its end
 
     async def prepare(self) -> None:
         """Called by the handler before the handshake: for our kernels it waits for nothing."""
@@ -63,6 +63,10 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
             return
         await compat.register_websocket_session(self)
         self.session.key = self.kernel_manager.session.key
+
+    @cached_property
+    def _ear(self) -> Ear:
+        return Ear()
 
     def nudge(self) -> asyncio.Future[None]:
         """Called by ``connect``: the gate sees to it that the kernel is heard before a cell runs."""
@@ -163,14 +167,7 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
             self._kernel_session = self.session.unpack(parts[1]).get("session")
             self.hears = True
             self._say_status(gate)
-        if b'"cut"' in _raw(parts[3]) and cut_from(self.session.unpack(parts[3])) is not None:
-            self._cut = str(self.session.unpack(parts[2]).get("msg_id", ""))
-        elif self._cut and b'"idle"' in _raw(parts[4]) and self.session.unpack(parts[2]).get("msg_id") == self._cut:
-            self._cut = ""
-            return True
-        if gate.listening and self.session.unpack(parts[1]).get("msg_type") == "execute_input":
-            gate.heard(str(self.session.unpack(parts[2]).get("msg_id", "")))
-        return gate.own.session.encode() in _raw(parts[2])
+        return self._ear.hear(gate, self.session, parts)
 
     def say(self, channel: str, kind: str, content: dict[str, Any], parent: dict[str, Any]) -> None:
         """Send the client a message in the kernel's place."""
@@ -187,7 +184,3 @@ class GpufairWebsocketConnection(ZMQChannelsWebsocketConnection):
     def _speaker(self) -> JupyterSession:
         # JupyterLab drops messages whose session differs from that of the message which came last.
         return JupyterSession(session=self._kernel_session or f"gpufair-{self.kernel_id}", username="gpufair")
-
-
-def _raw(part: Any) -> bytes:
-    return bytes(memoryview(part))  # bytes or a zmq Frame

@@ -17,7 +17,6 @@ from jupyter_gpufair.kernel.boundary import Boundary
 from jupyter_gpufair.kernel.work import Work
 from jupyter_gpufair.offer import offer_in, tagged
 
-ASK = "gpufair_ask"  # a message to the supervisor, which hears all that the kernel says
 _SAVE_S = 5.0  # until the supervisor has asked for the checkpoint; the checkpoint itself takes what it takes
 _POLL_S = 0.01
 

@@ -40,11 +40,12 @@ from gpufair.core.errors import GpufairError
 from gpufair.workload import runtime
 from gpufair.workload.loops import positions
 from jupyter_gpufair.kernel import requests
-from jupyter_gpufair.kernel.again import ASK, Again
+from jupyter_gpufair.kernel.again import Again
 from jupyter_gpufair.kernel.boundary import Boundary, Job, uninterrupted
 from jupyter_gpufair.kernel.magic import Magic
 from jupyter_gpufair.kernel.notice import Notice, NoticeBoard
 from jupyter_gpufair.kernel.work import Work
+from jupyter_gpufair.offer import ASK
 
 # With no cell running the main thread takes a job within milliseconds, unless a completion or a GUI loop occupies it.
 _IDLE_WAIT_S = 5.0

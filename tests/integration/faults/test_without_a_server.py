@@ -17,12 +17,12 @@ CELLS = ["import os, time\nx = 6", "time.sleep({0})", "print(os.environ['GPUFAIR
 TOOLS = {
     "nbclient": [
         "-c",
-        "import sys, nbformat; from nbclient import NotebookClient as C; nb = nbformat.read(sys.argv[1], 4); C(nb).execute(); "
+        "import sys, nbformat; from nbclient import NotebookClient as C; nb = nbformat.read(sys.argv[1], 4); C(nb, startup_timeout=1).execute(); "
         "nbformat.write(nb, sys.argv[1])",
         "{0}",
     ],
-    "papermill": ["-m", "papermill", "--log-level", "ERROR", "--no-progress-bar", "{0}", "{0}"],
-    "jupyter execute": ["-m", "jupyter", "execute", "--inplace", "{0}"],
+    "papermill": ["-m", "papermill", "--log-level", "ERROR", "--no-progress-bar", "--start-timeout", "1", "{0}", "{0}"],
+    "jupyter execute": ["-m", "jupyter", "execute", "--startup_timeout=1", "--inplace", "{0}"],
 }
 
 
@@ -62,7 +62,7 @@ def finished(process: subprocess.Popen[str], path: Path, timeout_s: float = 60.0
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_every_gpu_is_taken(world: World, tool: str, tmp_path: Path) -> None:
-    """It waits in the queue, runs when there is room, and leaves nothing behind."""
+    """It waits in the queue, longer than for any other kernel, runs when there is room, and leaves nothing behind."""
     rival = world.rival(user="ria")
     world.state_is(rival.id, "running")
     path = tmp_path / "batch.ipynb"
