@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 STAMP := .venv/.installed
-SOURCES := pyproject.toml labextension/package.json labextension/package-lock.json labextension/tsconfig.json \
+SOURCES := pyproject.toml labextension/package.json labextension/package-lock.json labextension/tsconfig.json labextension/widget.mjs \
   $(shell find labextension/src jupyter_gpufair/kernelspecs jupyter_gpufair/etc -type f 2>/dev/null)
 
 # The newest Python that works. A name on PATH proves nothing (version managers leave empty shims), so each is run.

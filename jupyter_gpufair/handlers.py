@@ -63,6 +63,16 @@ class GpufairHandler(APIHandler):
         self.finish(json.dumps(value))
 
 
+    async def _act(self, kernel_id: str, action: str) -> Any:
+        """Begin an action of ``ACTIONS`` on a session of this server; its view."""
+        provisioner, session = self._provisioner(kernel_id)
+        if action == "park" and provisioner.gate is not None:
+            # Cells that wait would resume it in the same moment: who parks does not want them run.
+            provisioner.gate.withdraw()
+        await self._ask(ACTIONS[action](session))
+        return view_of(self.kernel_manager.get_kernel(kernel_id))
+
+
 class StatusHandler(GpufairHandler):
     """``GET status``: is there a service, and what does it say of itself."""
 
@@ -146,12 +156,7 @@ class ActionHandler(GpufairHandler):
     @authorized
     async def post(self, kernel_id: str, action: str) -> None:
         """202: it has begun; events tell how it goes on."""
-        provisioner, session = self._provisioner(kernel_id)
-        if action == "park" and provisioner.gate is not None:
-            # Cells that wait would resume it in the same moment: who parks does not want them run.
-            provisioner.gate.withdraw()
-        await self._ask(ACTIONS[action](session))
-        self._json(view_of(self.kernel_manager.get_kernel(kernel_id)), 202)
+        self._json(await self._act(kernel_id, action), 202)
 
 
 HANDLERS: list[tuple[str, type[GpufairHandler]]] = [

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from gpufair.client import AsyncClient, Workload
 from gpufair.client.calls import API, Call
-from jupyter_gpufair.handlers import ACTIONS, HANDLERS, GpufairHandler
+from jupyter_gpufair.handlers import HANDLERS, GpufairHandler
 from jupyter_gpufair.launch import place_of
 from jupyter_gpufair.manager import view_of
 from jupyter_gpufair.sessions import sessions
@@ -90,7 +91,7 @@ class MineHandler(GpufairHandler):
 
 
 class MyActionHandler(GpufairHandler):
-    """``POST lab/mine/{id}/{checkpoint|park|resume|open|stop}``: for a session of this user that another server opened."""
+    """``POST lab/mine/{id}/{checkpoint|park|resume|open|restore|stop}``: for any of the user's, whoever opened it."""
 
     @web.authenticated
     @authorized
@@ -98,11 +99,17 @@ class MyActionHandler(GpufairHandler):
         """202: it has begun."""
         if not any(one.id == workload_id for one in await self._ask(_mine())):
             raise web.HTTPError(404, f"{workload_id} is no live session or run of yours")
-        await self._ask(_ACTIONS[action](sessions().link.client, workload_id))
+        if workload_id not in self.kernel_manager:
+            await self._ask(_ELSEWHERE[action](sessions().link.client, workload_id))
+        elif action == "stop":
+            manager: Any = self.kernel_manager
+            await ensure_async(manager.shutdown_kernel(workload_id))
+        else:
+            await self._act(workload_id, action)
         self._json({}, 202)
 
 
-_ACTIONS: dict[str, Any] = {
+_ELSEWHERE: dict[str, Any] = {
     "checkpoint": AsyncClient.checkpoint,
     "park": AsyncClient.park,
     "resume": AsyncClient.resume,
@@ -110,7 +117,6 @@ _ACTIONS: dict[str, Any] = {
     "restore": AsyncClient.restore,
     "stop": AsyncClient.stop,
 }
-assert set(ACTIONS) <= set(_ACTIONS)
 
 
 async def _mine() -> list[Workload]:
@@ -125,5 +131,5 @@ ROUTES: list[tuple[str, type[GpufairHandler]]] = [
     (rf"/gpufair/lab/(?P<what>{'|'.join(READABLE)})", ReadHandler),
     (rf"/gpufair/lab/workloads/{_WORKLOAD}/why", WhyHandler),
     (r"/gpufair/lab/mine", MineHandler),
-    (rf"/gpufair/lab/mine/{_WORKLOAD}/(?P<action>{'|'.join(_ACTIONS)})", MyActionHandler),
+    (rf"/gpufair/lab/mine/{_WORKLOAD}/(?P<action>{'|'.join(_ELSEWHERE)})", MyActionHandler),
 ]

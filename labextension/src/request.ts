@@ -4,7 +4,6 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type { IBudgets, IExplanation, IMine, INode, IQueue, IWorkload } from './lab/wire';
 import type { Action, ICells, IOutputs, ISession } from './wire';
 
 /** Seconds by which the server's clock is ahead of this browser's. */
@@ -25,7 +24,7 @@ function noteClock(response: Response): void {
 }
 
 /** The answer's JSON; null where there is no such thing (404). */
-async function request<T>(
+export async function request<T>(
   settings: ServerConnection.ISettings,
   path: string[],
   init: RequestInit = {}
@@ -59,45 +58,4 @@ export function getCells(settings: ServerConnection.ISettings, kernelId: string)
 /** Ask for an action. It has begun, not ended, when this returns; events tell the rest. */
 export async function act(settings: ServerConnection.ISettings, kernelId: string, action: Action): Promise<void> {
   await request<unknown>(settings, ['sessions', kernelId, action], { method: 'POST' });
-}
-
-/** What the whole lab looks like: there is always an answer, or an error that says why not. */
-async function read<T>(settings: ServerConnection.ISettings, path: string[]): Promise<T> {
-  const answer = await request<T>(settings, ['lab', ...path]);
-  if (answer === null) {
-    throw new Error('This Jupyter server is older than this page: restart it.');
-  }
-  return answer;
-}
-
-export function getQueue(settings: ServerConnection.ISettings): Promise<IQueue> {
-  return read<IQueue>(settings, ['queue']);
-}
-
-export function getBudgets(settings: ServerConnection.ISettings): Promise<IBudgets> {
-  return read<IBudgets>(settings, ['budgets']);
-}
-
-export async function getNodes(settings: ServerConnection.ISettings): Promise<INode[]> {
-  return (await read<{ nodes: INode[] }>(settings, ['nodes'])).nodes;
-}
-
-/** Those that hold something. */
-export async function getWorkloads(settings: ServerConnection.ISettings): Promise<IWorkload[]> {
-  const all = (await read<{ workloads: IWorkload[] }>(settings, ['workloads'])).workloads;
-  return all.filter(one => one.leases.length > 0 && one.state !== 'ended');
-}
-
-export async function getMine(settings: ServerConnection.ISettings): Promise<IMine[]> {
-  return (await read<{ sessions: IMine[] }>(settings, ['mine'])).sessions;
-}
-
-/** Why a workload waits; null for one that is gone. */
-export function getWhy(settings: ServerConnection.ISettings, id: string): Promise<IExplanation | null> {
-  return request<IExplanation>(settings, ['lab', 'workloads', id, 'why']);
-}
-
-/** Act on one that another server opened. */
-export async function actOnMine(settings: ServerConnection.ISettings, id: string, action: string): Promise<void> {
-  await request<unknown>(settings, ['lab', 'mine', id, action], { method: 'POST' });
 }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -81,3 +82,39 @@ def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look, tmp_
         assert [url for url in requests if not url.startswith((lab.url, "data:", "blob:"))] == []
 
     ui(look)
+
+
+WIDGETS = """\
+from jupyter_gpufair.widgets import BudgetPanel, ClusterMap, QueuePanel, SessionPanel
+from IPython.display import display
+budgets = BudgetPanel()
+display(budgets, ClusterMap(), QueuePanel(), SessionPanel())"""
+
+
+def test_widgets_live_on_while_their_kernel_is_parked(lab: Lab, ui: Look, tmp_path: Path) -> None:
+    """They ask the server, so they show that the GPU was given back; the variable is there after the restore."""
+    lab.write_notebook("widgets.ipynb", "gpufair-1gpu", {"a": WIDGETS, "b": "type(budgets).__name__"})
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "widgets.ipynb")
+        expect(page.locator(ITEM)).to_have_text(re.compile("running"))
+        page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
+        outputs = page.locator(".jp-OutputArea-output")
+        mine = outputs.locator(".jp-gpufair-budget").filter(has_text="language")
+        expect(mine).to_contain_text("1 of 0.5 GPUs", timeout=60_000)
+        expect(outputs.locator(".jp-gpufair-node")).to_have_count(2)
+        expect(outputs.locator(".jp-gpufair-queue")).to_contain_text("Nobody waits.")
+        expect(outputs.locator(".jp-gpufair-card")).to_contain_text("widgets.ipynb")
+        outputs.locator(".jp-gpufair-card").get_by_role("button", name="Park: widgets.ipynb").click()
+        expect(page.locator(ITEM)).to_have_text(re.compile("parked"), timeout=60_000)
+        expect(mine).to_contain_text("0 of 0.5 GPUs")
+        page.locator(".jp-CodeCell").nth(1).click()
+        page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
+        expect(page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output")).to_contain_text("BudgetPanel", timeout=60_000)
+        page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+        lab.request("DELETE", f"api/kernels/{kernel_id}")
+
+    ui(look)
+    notebook = nbformat.read(lab.root / "widgets.ipynb", as_version=4)
+    [first, *_] = notebook.cells[0].outputs
+    assert "<caption>Budgets</caption>" in first["data"]["text/html"], "who has no kernel sees a table"

@@ -122,6 +122,8 @@ def test_the_wheel_holds_all_that_jupyter_looks_for(wheel: zipfile.ZipFile) -> N
         "gpufair/__init__.py",
         "gpufair/py.typed",
         "jupyter_gpufair/__init__.py",
+        "jupyter_gpufair/labextension/widget.css",
+        "jupyter_gpufair/labextension/widget.js",
         "jupyter_gpufair/py.typed",
         "etc/jupyter/jupyter_server_config.d/jupyter_gpufair.json",
         "share/jupyter/kernels/gpufair-1gpu/kernel.json",

@@ -2,11 +2,9 @@
  * The reader's own sessions and runs, on all servers, with what can be done with each.
  */
 import { allows, detailText, statusText } from '../text.js';
-import type { Action } from '../wire.js';
 import { Rows, element, press, write } from './dom.js';
+import type { MyAction } from './reader.js';
 import type { IMine } from './wire.js';
-
-export type MyAction = Exclude<Action, 'restore'> | 'stop';
 
 const LABELS: Record<MyAction, string> = {
   checkpoint: 'Save',

@@ -6,22 +6,19 @@ import { Widget } from '@lumino/widgets';
 import { SidePanel } from '@jupyterlab/ui-components';
 
 import { element, write } from './dom.js';
+import type { IPart } from './parts.js';
 
-/** One of the parts; `fetch` asks the server and draws what it answers. */
+/** One of the parts. */
 export class Section extends Widget {
   constructor(
     id: string,
-    title: string,
-    content: HTMLElement,
-    private readonly _fetch: () => Promise<void>,
-    /** Draw again what changes with the time alone. */
-    readonly tick: () => void = () => undefined
+    private readonly _part: IPart
   ) {
     super();
     this.id = `gpufair-${id}`;
-    this.title.label = title;
+    this.title.label = _part.title;
     this.addClass('jp-gpufair-section');
-    this.node.append(this._problem, content);
+    this.node.append(this._problem, _part.node);
     this._problem.hidden = true;
   }
 
@@ -33,7 +30,7 @@ export class Section extends Widget {
     }
     this._asking = true;
     try {
-      await this._fetch();
+      await this._part.refresh();
       this._problem.hidden = true;
     } catch (error) {
       write(this._problem, error instanceof Error ? error.message : String(error));
@@ -47,6 +44,10 @@ export class Section extends Widget {
         await this.refresh();
       }
     }
+  }
+
+  tick(): void {
+    this._part.tick();
   }
 
   protected onAfterShow(message: Message): void {

@@ -5,13 +5,10 @@ import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } fro
 import { Dialog, ICommandPalette, Notification, showDialog } from '@jupyterlab/apputils';
 import { LabIcon } from '@jupyterlab/ui-components';
 
-import { act, actOnMine, getBudgets, getMine, getNodes, getQueue, getWhy, getWorkloads, serverNow } from '../request.js';
-import { BudgetsView } from './budgets.js';
-import { ClusterView } from './cluster.js';
-import { MineView, type MyAction } from './mine.js';
+import { request, serverNow } from '../request.js';
 import { LabPanel, Section } from './panel.js';
-import { QueueView } from './queue.js';
-import { Teams, teamOf } from './teams.js';
+import { makeParts } from './parts.js';
+import { LabReader, type MyAction } from './reader.js';
 import { type IMine, LAB_EVENT } from './wire.js';
 
 const OPEN = 'gpufair:open-lab';
@@ -31,41 +28,13 @@ const lab: JupyterFrontEndPlugin<void> = {
   optional: [ICommandPalette, ILayoutRestorer],
   activate: (app: JupyterFrontEnd, palette: ICommandPalette | null, restorer: ILayoutRestorer | null) => {
     const settings = app.serviceManager.serverSettings;
-    const teams = new Teams();
-
+    const reader = new LabReader((path, init) => request(settings, path, init));
     const doing = {
       open: (session: IMine) => void app.commands.execute('docmanager:open', { path: session.path }),
-      act: (session: IMine, action: MyAction) => void perform(app, session, action)
+      act: (session: IMine, action: MyAction) => void perform(reader, session, action)
     };
-    const mine = new MineView(doing, serverNow);
-    const queue = new QueueView(teams, id => getWhy(settings, id));
-    const budgets = new BudgetsView(teams);
-    const cluster = new ClusterView(teams, serverNow);
-
-    /** Colours need the names of all teams, whichever part is open. */
-    const read = async () => {
-      const answer = await getBudgets(settings);
-      teams.know(answer.allocations.map(one => teamOf(one.path)));
-      return answer;
-    };
-    const panel = new LabPanel([
-      new Section(
-        'mine',
-        'My Sessions',
-        mine.node,
-        async () => mine.show(await getMine(settings)),
-        () => mine.draw()
-      ),
-      new Section('queue', 'Queue', queue.node, async () => {
-        const [answer] = await Promise.all([getQueue(settings), read()]);
-        queue.show(answer);
-      }),
-      new Section('budgets', 'Budgets', budgets.node, async () => budgets.show(await read())),
-      new Section('cluster', 'Cluster', cluster.node, async () => {
-        const [nodes, workloads] = await Promise.all([getNodes(settings), getWorkloads(settings), read()]);
-        cluster.show(nodes, workloads);
-      }, () => cluster.tell())
-    ]);
+    const parts = makeParts(reader, doing, serverNow);
+    const panel = new LabPanel(Object.entries(parts).map(([name, part]) => new Section(name, part)));
     panel.title.icon = icon;
     app.serviceManager.events.stream.connect((_, event) => {
       if (event.schema_id === LAB_EVENT) {
@@ -84,8 +53,7 @@ const lab: JupyterFrontEndPlugin<void> = {
   }
 };
 
-async function perform(app: JupyterFrontEnd, session: IMine, action: MyAction): Promise<void> {
-  const settings = app.serviceManager.serverSettings;
+async function perform(reader: LabReader, session: IMine, action: MyAction): Promise<void> {
   if (action === 'stop') {
     const answer = await showDialog({
       title: `End ${session.name}?`,
@@ -97,13 +65,7 @@ async function perform(app: JupyterFrontEnd, session: IMine, action: MyAction): 
     }
   }
   try {
-    if (!session.here) {
-      await actOnMine(settings, session.workload_id, action);
-    } else if (action === 'stop') {
-      await app.serviceManager.kernels.shutdown(session.kernel_id);
-    } else {
-      await act(settings, session.kernel_id, action);
-    }
+    await reader.act(session.workload_id, action);
   } catch (error) {
     Notification.error(error instanceof Error ? error.message : String(error), { autoClose: 10_000 });
   }

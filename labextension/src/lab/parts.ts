@@ -1,0 +1,63 @@
+/**
+ * The parts of which panels are made: the same in JupyterLab's side panel and in a notebook's widgets.
+ */
+import { BudgetsView } from './budgets.js';
+import { ClusterView } from './cluster.js';
+import { type IDoing, MineView } from './mine.js';
+import { QueueView } from './queue.js';
+import type { LabReader } from './reader.js';
+import { Teams, teamOf } from './teams.js';
+
+export interface IPart {
+  readonly title: string;
+  readonly node: HTMLElement;
+  /** Ask the server, and draw what it answers. */
+  refresh(): Promise<void>;
+  /** Draw again what changes with the time alone. */
+  tick(): void;
+}
+
+export type PartName = 'sessions' | 'queue' | 'budgets' | 'cluster';
+
+/** @param now - Unix seconds by the server's clock */
+export function makeParts(reader: LabReader, doing: IDoing, now: () => number): Record<PartName, IPart> {
+  const teams = new Teams();
+  const still = () => undefined;
+  /** Colours need the names of all teams, whichever part is seen. */
+  const read = async () => {
+    const answer = await reader.budgets();
+    teams.know(answer.allocations.map(one => teamOf(one.path)));
+    return answer;
+  };
+  const mine = new MineView(doing, now);
+  const queue = new QueueView(teams, id => reader.why(id));
+  const budgets = new BudgetsView(teams);
+  const cluster = new ClusterView(teams, now);
+  return {
+    sessions: {
+      title: 'My Sessions',
+      node: mine.node,
+      refresh: async () => mine.show(await reader.mine()),
+      tick: () => mine.draw()
+    },
+    queue: {
+      title: 'Queue',
+      node: queue.node,
+      refresh: async () => {
+        const [answer] = await Promise.all([reader.queue(), read()]);
+        queue.show(answer);
+      },
+      tick: still
+    },
+    budgets: { title: 'Budgets', node: budgets.node, refresh: async () => budgets.show(await read()), tick: still },
+    cluster: {
+      title: 'Cluster',
+      node: cluster.node,
+      refresh: async () => {
+        const [nodes, holders] = await Promise.all([reader.nodes(), reader.holders(), read()]);
+        cluster.show(nodes, holders);
+      },
+      tick: () => cluster.tell()
+    }
+  };
+}

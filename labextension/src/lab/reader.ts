@@ -1,0 +1,53 @@
+/**
+ * What the panels ask of the Jupyter server, however it is reached.
+ */
+import type { IBudgets, IExplanation, IMine, INode, IQueue, IWorkload } from './wire.js';
+
+/** Calls `gpufair/…` of the server; the answer's JSON, null where there is no such thing (404). */
+export type Ask = (path: string[], init?: RequestInit) => Promise<unknown>;
+
+export type MyAction = 'checkpoint' | 'park' | 'resume' | 'open' | 'stop';
+
+export class LabReader {
+  constructor(private readonly _ask: Ask) {}
+
+  async queue(): Promise<IQueue> {
+    return (await this._read('queue')) as IQueue;
+  }
+
+  async budgets(): Promise<IBudgets> {
+    return (await this._read('budgets')) as IBudgets;
+  }
+
+  async nodes(): Promise<INode[]> {
+    return ((await this._read('nodes')) as { nodes: INode[] }).nodes;
+  }
+
+  /** Those that hold something. */
+  async holders(): Promise<IWorkload[]> {
+    const all = ((await this._read('workloads')) as { workloads: IWorkload[] }).workloads;
+    return all.filter(one => one.leases.length > 0 && one.state !== 'ended');
+  }
+
+  async mine(): Promise<IMine[]> {
+    return ((await this._read('mine')) as { sessions: IMine[] }).sessions;
+  }
+
+  /** Why a workload waits; null for one that is gone. */
+  async why(id: string): Promise<IExplanation | null> {
+    return (await this._ask(['lab', 'workloads', id, 'why'])) as IExplanation | null;
+  }
+
+  async act(id: string, action: MyAction): Promise<void> {
+    await this._ask(['lab', 'mine', id, action], { method: 'POST' });
+  }
+
+  /** There is always an answer, or an error that says why not. */
+  private async _read(what: string): Promise<unknown> {
+    const answer = await this._ask(['lab', what]);
+    if (answer === null) {
+      throw new Error('This Jupyter server has no GPU scheduler, or is older than this page: restart it.');
+    }
+    return answer;
+  }
+}
