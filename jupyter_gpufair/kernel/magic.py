@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpufair.core.errors import GpufairError
+from jupyter_gpufair.kernel import lab
 from jupyter_gpufair.kernel.replay import Recipes
 
 ASK = "ask"  # in the metadata of an output: what the supervisor, which hears all outputs, is to do
@@ -34,11 +35,16 @@ class Magic:
             "replay": self._replay,
             "rerun": rerun,
             "preflight": lambda line: preflight(float(line)) if line else preflight(2.0),
+            **lab.commands(),
         }
         shell.register_magic_function(self.run, "line", "gpufair")
 
     def run(self, line: str) -> Any:
-        """%gpufair preflight [SECONDS]: can this session be parked, and what would be lost?
+        """%gpufair status: this session's state, GPUs, protection, budget and last checkpoint.
+
+        %gpufair why: why it is where it is, and what could take its GPUs. %gpufair budget: how its allocation stands.
+
+        %gpufair preflight [SECONDS]: can this session be parked, and what would be lost?
 
         %gpufair checkpoint: save the session as soon as this cell has ended.
 

@@ -350,3 +350,24 @@ def test_the_panels_show_the_lab_and_act_on_what_is_ours(pair: Pair) -> None:
         for workload in (other.id, waits.id, bens.id):
             client.stop(workload)
         server.call("DELETE", f"/api/kernels/{kernel}")
+
+
+def test_a_notebook_asks_about_itself(pair: Pair) -> None:
+    """``%gpufair status|why|budget`` say what the command line says."""
+    server, client = pair
+    kernel = server.new("asks.ipynb")
+    with Tab(server, kernel) as tab:
+        said = {}
+        for word in ("status", "why", "budget"):
+            asked = tab.run(f"%gpufair {word}")
+            assert tab.reply(asked)["status"] == "ok", tab.text(asked)
+            said[word] = tab.text(asked)
+        node = client.workload(kernel).leases[0].node
+        assert f"asks.ipynb ({kernel[:8]}) is running" in said["status"]
+        assert f"GPUs: 1 on {node}" in said["status"]
+        assert "budget: language/digits" in said["status"]
+        assert f"({kernel[:8]}) is running" in said["why"]
+        assert "language/digits" in said["budget"].replace("\n", "")
+        wrong = tab.run("%gpufair wyh")
+        assert tab.reply(wrong)["ename"] == "UsageError"
+    server.call("DELETE", f"/api/kernels/{kernel}")
