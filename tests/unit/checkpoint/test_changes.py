@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import io
 import mmap
 import os
@@ -10,6 +11,7 @@ import random
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,6 +173,22 @@ def test_what_assigns_nothing_counts_too(
     save(tmp_path, 2, session, tracker)
     assert checkpoint.changes(session, tracker).none
     pandas.set_option("display.max_rows", rows)
+
+
+def test_a_look_keeps_nothing_alive(tmp_path: Path) -> None:
+    """What the next cell deletes is freed at once, as without us, and not when the garbage collector comes by."""
+    session: dict[str, Any] = {"thing": random.Random(1)}
+    kept = Tracker()
+    save(tmp_path, 1, session, kept)
+    gc.disable()
+    try:
+        assert checkpoint.changes(session, kept).none
+        assert not gc.isenabled()
+        gone = weakref.ref(session.pop("thing"))
+        assert gone() is None
+    finally:
+        gc.enable()
+        kept.close()
 
 
 def test_what_cannot_be_looked_at_in_time_is_unknown(tmp_path: Path) -> None:

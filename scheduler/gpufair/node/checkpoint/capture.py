@@ -10,10 +10,10 @@ import types
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
-from gpufair.node.checkpoint import environment, process, settings, surroundings
+from gpufair.node.checkpoint import process, surroundings
 from gpufair.node.checkpoint.catalogue import sweep
 from gpufair.node.checkpoint.coding import Coder, NotReadable
 from gpufair.node.checkpoint.deposit import Deposit, QuotaUsedUp
@@ -29,7 +29,7 @@ from gpufair.node.checkpoint.views import Devices, Views
 
 EXTRA_BUDGET_BYTES = 64 << 20  # old cell outputs are a convenience; they must not double a checkpoint
 
-# Names that Python and IPython keep in the namespace for themselves.
+# Names that Python and IPython keep in the namespace for themselves; all begin with an underscore.
 _OWNED = re.compile(
     r"_+|_\d+|_i{1,3}|_i\d+|_(oh|dh|ih|sh|exit_code)|__session__|__vsc_ipynb_file__"
     r"|__(name|doc|package|loader|spec|builtins?|file|annotations)__"
@@ -129,7 +129,7 @@ def save(
             store.release(id)
         raise CheckpointFailed(id, _told(err, directory)) from err
     others = process.user_threads()
-    around = surroundings.fingerprint()
+    around = surroundings.current()
     try:
         tracker.memory.begin()
         with Deposit(store, coder, tracker.memory, options) as deposit:
@@ -139,7 +139,6 @@ def save(
         torn = ""
         if others and (changed := _changed(namespace, records, buffers, hidden, lost, tracker)):
             torn = f"{changed} changed while it was saved; {len(others)} other threads were running ({others[0]})"
-        changes_of_environment, withheld = environment.changed()
         manifest = Manifest(
             id=id,
             sequence=sequence,
@@ -151,13 +150,13 @@ def save(
             pieces=deposit.pieces,
             lost=tuple(lost.items()),
             notes=tuple(captured.notes),
-            cwd=process.working_directory(),
-            sys_path=tuple(str(entry) for entry in sys.path),
+            cwd=around.cwd,
+            sys_path=around.sys_path,
             meta=dict(meta),
             torn=torn,
-            environment=changes_of_environment,
-            withheld=withheld,
-            settings=settings.current(),
+            environment=around.environment,
+            withheld=around.withheld,
+            settings=around.settings,
         )
         sealed = manifest.sealed(key, coder)
         store.publish(id, sealed)
@@ -204,6 +203,17 @@ def changes(
         unsavable: Variables to leave out, as in ``save``.
         within_s: Stop then; what was not reached is ``unknown``.
     """
+    with process.no_collection():  # to the end of all that a look makes: left alive, it would be gone through at once
+        return _changes(namespace, tracker, hidden, unsavable, within_s)
+
+
+def _changes(
+    namespace: dict[str, Any],
+    tracker: Tracker,
+    hidden: frozenset[str],
+    unsavable: Collection[str],
+    within_s: float | None,
+) -> Changes:
     began = time.monotonic()
     deadline = None if within_s is None else began + within_s
     variables = [variable for variable in _candidates(namespace, hidden) if variable[0] not in unsavable]
@@ -231,7 +241,7 @@ def changes(
             if name not in unknown and (name in seen.failed or now.get(name) != last.get(name))
         ),
         unknown=tuple(unknown),
-        surroundings=surroundings.fingerprint() != tracker.surroundings,
+        surroundings=surroundings.current() != tracker.surroundings,
         taken_s=time.monotonic() - began,
     )
 
@@ -257,7 +267,7 @@ def _candidates(namespace: dict[str, Any], hidden: frozenset[str]) -> list[tuple
     chosen = [
         (name, value)
         for name, value in items
-        if isinstance(name, str) and name not in hidden and not _OWNED.fullmatch(name)
+        if isinstance(name, str) and name not in hidden and not (name.startswith("_") and _OWNED.fullmatch(name))
     ]
     return sorted(chosen, key=lambda item: _rank(item[1]))
 
@@ -369,7 +379,8 @@ def _pass(
             done.records.append(Record(kind, name, start, sink.size - start, entry, (), fingerprint))
             entry = memo.count() if sink.ended else None
             done.buffers_of.append(range(first, len(pickler.buffers)))
-            done.notes += ((name, text) for text in pickler.shared.take_notes())
+            if notes := pickler.shared.take_notes():
+                done.notes += [(name, text) for text in notes]
     return done
 
 
@@ -379,7 +390,7 @@ def _put_buffers(deposit: Deposit, captured: _Captured) -> tuple[tuple[Record, .
     buffers = tuple(tuple(done.result() for done in parts) for parts in under_way)
     records, at = [], 0
     for record, numbers in zip(captured.records, captured.buffers_of, strict=True):
-        records.append(replace(record, buffers=tuple(range(at, at + len(numbers)))))
+        records.append(record._replace(buffers=tuple(range(at, at + len(numbers)))))
         at += len(numbers)
     return tuple(records), buffers
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import pickle
+from functools import partial
 from typing import IO, Any
 
 import cloudpickle
@@ -35,25 +36,18 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
         shared: What the codecs have in common during this pass.
     """
 
-    def __init__(self, file: IO[bytes], namespace: dict[str, object], views: Views) -> None:
-        self.buffers: list[memoryview] = []
-        super().__init__(file, protocol=5, buffer_callback=self._kept_in_band)
+    def __init__(
+        self, file: IO[bytes], namespace: dict[str, object], views: Views, buffers: list[memoryview] | None = None
+    ) -> None:
+        self.buffers: list[memoryview] = [] if buffers is None else buffers
+        # Not a method of its own: in a cycle with that the memo of a whole pass would wait for the garbage collector.
+        super().__init__(file, protocol=5, buffer_callback=partial(_kept_in_band, self.buffers))
         self.memo = {id(namespace): (0, namespace)}
         self.globals_ref[id(namespace)] = namespace
         self.last: object = None
         self._namespace = namespace
         self.shared = Dump(views)
         self._codecs: dict[type, Codec | None] = {}
-
-    def _kept_in_band(self, buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:
-            return True  # not contiguous: let the pickler say so for this variable
-        if raw.nbytes < MIN_BUFFER_BYTES:
-            return True
-        self.buffers.append(raw)
-        return False
 
     def reducer_override(self, obj: Any) -> Any:
         self.last = obj
@@ -85,3 +79,14 @@ class SessionPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle 
             # generator that the function mentions would take the function with it.
             reduced[2][1]["__globals__"] = {}
         return reduced
+
+
+def _kept_in_band(buffers: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
+    try:
+        raw = buffer.raw()
+    except BufferError:
+        return True  # not contiguous: let the pickler say so for this variable
+    if raw.nbytes < MIN_BUFFER_BYTES:
+        return True
+    buffers.append(raw)
+    return False

@@ -227,9 +227,8 @@ class _Pass:
         self._over = False
 
     def _fresh(self) -> SessionPickler:
-        pickler = SessionPickler(cast("IO[bytes]", self._file), self._namespace, Views(self._values, "size"))
-        pickler.buffers = _Buffers(self._file)
-        return pickler
+        file, views = cast("IO[bytes]", self._file), Views(self._values, "size")
+        return SessionPickler(file, self._namespace, views, _Buffers(self._file))
 
     def look(self, name: str, value: object) -> tuple[int, str]:
         """Bytes of a variable, and why it cannot be saved (empty: it can). Raises ``_OutOfTime``, from then on always."""

@@ -86,10 +86,10 @@ def _set_pandas(pandas: Any, was: dict[str, Any]) -> None:
 
 
 def _matplotlib(matplotlib: Any) -> dict[str, Any]:
-    # To look at the backend would choose one.
-    names = [name for name in matplotlib.rcParams if not name.startswith("backend")]
-    values = _plain({name: matplotlib.rcParams[name] for name in names})
-    return {name: value for name, value in values.items() if value != matplotlib.rcParamsDefault[name]}
+    # As a plain dict: to look at the backend otherwise would choose one, and each look at another asks for its validity.
+    default = dict(dict.items(matplotlib.rcParamsDefault))
+    values = {name: value for name, value in dict.items(matplotlib.rcParams) if not name.startswith("backend")}
+    return _plain({name: value for name, value in values.items() if value != default[name]})
 
 
 def _set_matplotlib(matplotlib: Any, was: dict[str, Any]) -> None:

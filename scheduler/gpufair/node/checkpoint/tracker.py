@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gpufair.node.checkpoint.manifest import Record
 from gpufair.node.checkpoint.memory import Memory, digest_of, pieces
+from gpufair.node.checkpoint.surroundings import Surroundings
 
 UNKNOWN, _CHANGED = "unknown", "changed"
 
@@ -42,7 +43,7 @@ class Tracker:
         memory: What is known of its large buffers.
         last: The fingerprint of each variable in the last checkpoint; None before the first one.
         lost: Those that could not be saved in it.
-        surroundings: The fingerprint of what else it holds.
+        surroundings: What else it holds.
     """
 
     def __init__(self, *, track: bool = True) -> None:
@@ -50,13 +51,13 @@ class Tracker:
         self.memory = Memory(track=track)
         self.last: dict[str, str] | None = None
         self.lost: frozenset[str] = frozenset()
-        self.surroundings = ""
+        self.surroundings: Surroundings | None = None
 
     def close(self) -> None:
         """Let go of the memory that is watched: another tracker of the same process cannot watch it before."""
         self.memory.close()
 
-    def saved(self, fingerprints: dict[str, str], lost: Collection[str], surroundings: str) -> None:
+    def saved(self, fingerprints: dict[str, str], lost: Collection[str], surroundings: Surroundings) -> None:
         """A checkpoint with these is complete, without those."""
         self.last, self.lost, self.surroundings = fingerprints, frozenset(lost), surroundings
 

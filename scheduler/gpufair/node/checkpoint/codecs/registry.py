@@ -43,7 +43,8 @@ class Dump:
 
     def take_notes(self) -> list[str]:
         """The notes since the last call."""
-        taken, self._notes = list(self._notes), {}
+        taken = list(self._notes)
+        self._notes.clear()
         return taken
 
 
