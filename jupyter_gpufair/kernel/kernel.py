@@ -37,7 +37,7 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 
 from gpufair.core.errors import GpufairError
-from gpufair.workload import runtime
+from gpufair.workload import companions, runtime
 from gpufair.workload.loops import positions
 from jupyter_gpufair.kernel import requests
 from jupyter_gpufair.kernel.again import Again
@@ -111,6 +111,12 @@ class GpufairKernel(IPythonKernel):
             shell: Any = self.shell
             source = shell.transform_cell(kwargs["code"] if "code" in kwargs else args[0])
             self._work.recipes.ran(source, self._prompt, shell.user_ns, ok=reply.get("status") == "ok")
+        return reply
+
+    async def do_shutdown(self, restart: bool) -> Content:
+        """Called for the end that a user asked for, of the kernel or of its variables: no preemption ends one so."""
+        companions.ended()
+        reply: Content = super().do_shutdown(restart)  # type: ignore[no-untyped-call]
         return reply
 
     # ------------------------------------------------------------------ asked by the user's code

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from gpufair.workload import hooks, preemption
+from gpufair.workload import companions, hooks, preemption
 from gpufair.workload.loops import positions
 from jupyter_gpufair.kernel import requests
 from jupyter_gpufair.kernel.notice import Notice
@@ -57,6 +57,7 @@ class Work:
         if asked.hold_s:
             self._move_out()
         self._tracker = self._tracker or checkpoint.Tracker()
+        companions.before_save()
         try:
             result = checkpoint.save(
                 shell.user_ns,
@@ -81,6 +82,7 @@ class Work:
             self._parked = parked
             if not asked.hold_s:
                 self.resume()
+        companions.saved()
         self.taken += 1
         self.newest, self.dirty = result.id, False
         self._measure(result.written_bytes, result.duration_s)  # the rest was there already

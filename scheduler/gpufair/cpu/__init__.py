@@ -1,7 +1,7 @@
 """The CPU pool: functions and cells that need no GPU, run by the workers of a Dask cluster.
 
 ``gpufair.cpu.connect``, ``submit``, ``map`` and ``gather``; the cell magic ``%%cpu`` is in ``jupyter_gpufair.cpu``.
-Dask is imported when the pool is first used, and only by ``pool``.
+Dask is imported when the pool is first used, never before.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpufair.cpu.pool import Pool, Task, close, connect, gather, map, submit  # noqa: A004 - as in concurrent.futures
+    from gpufair.cpu.pool import Pool, close, connect, gather, map, submit  # noqa: A004 - as in concurrent.futures
+    from gpufair.cpu.task import Task
 
 __all__ = ["Pool", "Task", "close", "connect", "gather", "map", "submit"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("gpufair.cpu.pool"), name)
+        return getattr(import_module("gpufair.cpu.task" if name == "Task" else "gpufair.cpu.pool"), name)
     raise AttributeError(f"module 'gpufair.cpu' has no attribute {name!r}")

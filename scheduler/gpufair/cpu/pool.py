@@ -3,62 +3,51 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, Literal
 
 import dask.config
 import distributed
 from distributed.config import defaults as dask_defaults
 
-from gpufair.cpu import local, resident, worker
+from gpufair.cpu import kept, local, resident, worker
 from gpufair.cpu.environment import compare
 from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, WorkerDied, WorkersGone, WrongEnvironment
 from gpufair.cpu.parcel import Parcel, pack
+from gpufair.cpu.task import Task, Where, attach, cancelled
 from gpufair.cpu.waiting import Watch
 
 ADDRESS = "GPUFAIR_CPU_POOL"  # of a Dask scheduler; without it the pool is this machine
 WARN_BYTES = 64 << 20
 WORKERS_WAIT_S = 600.0  # a cluster that starts machines when they are asked for needs minutes
 _POLL_S = 0.5
+_CHECK = "check the address, or leave it out for this machine's cores"
 _CONNECT_S = 10.0
-
-
-class Task:
-    """What the pool is asked for. It may be an argument of further tasks: its result then stays in the pool."""
-
-    def __init__(self, pool: Pool, future: Any, ticket: str, name: str) -> None:
-        self.pool, self.future, self.ticket, self.name = pool, future, ticket, name
-
-    def done(self) -> bool:
-        """Whether it has ended, well or not."""
-        return bool(self.future.done())
-
-    def result(self) -> Any:
-        """Wait for the result, or raise what the task raised; an interrupt cancels the task."""
-        return self.pool.gather(self)
-
-    def cancel(self) -> None:
-        """Stop it, where it runs as well; its result is gone."""
-        self.pool.cancel([self])
-
-    def __repr__(self) -> str:
-        return f"<{self.name} in the CPU pool: {self.future.status}>"
 
 
 class Pool:
     """See ``connect``."""
 
     def __init__(
-        self, client: Any, cluster: Any, warn_bytes: int, by_reference: Sequence[str], workers_wait_s: float
+        self,
+        client: Any,
+        cluster: Any,
+        kind: Literal["own", "machine", "address"],
+        warn_bytes: int = WARN_BYTES,
+        by_reference: Sequence[str] = (),
+        workers_wait_s: float = WORKERS_WAIT_S,
     ) -> None:
         self.client, self._cluster = client, cluster
         self.warn_bytes, self.by_reference = warn_bytes, tuple(by_reference)
         self.address: str = client.scheduler.address
+        self.where = Where(kind, self.address, str(client.scheduler_info()["id"]), platform.node())
+        self.kept = set[str]()  # tickets that the scheduler keeps for who restores this session
         self.attempts = 1 + int(dask.config.get("distributed.scheduler.allowed-failures"))
         here = worker.versions()
         try:
@@ -101,6 +90,8 @@ class Pool:
         def replace(obj: Any) -> Any:
             if type(obj) is not Task:
                 return None
+            if obj.pool is not self:
+                raise ValueError("it is in another CPU pool; give its result instead")
             if obj not in needed:
                 needed.append(obj)
             return worker.received, (needed.index(obj),)
@@ -123,7 +114,24 @@ class Pool:
             warnings.filterwarnings("ignore", message="Sending large graph", category=UserWarning)
             futures = [task.future for task in needed]
             future = self.client.submit(worker.run, parcel, ticket, worker.python_minor(), *futures, key=ticket, pure=False)
-        return Task(self, future, ticket, name)
+        return Task(self.where, ticket, name, self, future)
+
+    def futures(self, tickets: Sequence[str]) -> dict[str, Any]:
+        """Dask's futures of those tasks that are still here, for a kernel that was restored.
+
+        Raises:
+            PoolLost: The scheduler does not answer.
+        """
+        # Before they are asked for: what the scheduler says of a future that its client does not have is not heard.
+        found: dict[str, Any] = {ticket: distributed.Future(ticket, self.client) for ticket in tickets}
+        try:
+            unknown = kept.keep(self.client, tickets, reader=self.client.id)
+        except (OSError, TimeoutError) as err:
+            raise PoolLost(self.address) from err
+        for ticket in unknown:
+            del found[ticket]
+        self.kept |= found.keys()
+        return found
 
     def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> list[Task]:
         """One task for each set of arguments, as the ``map`` of Python."""
@@ -153,6 +161,7 @@ class Pool:
         from gpufair.cpu.progress import bar  # noqa: PLC0415 - IPython need not be there
 
         try:
+            attach(tasks)
             begun, show, watch = time.monotonic(), progress, Watch(self)
             for task in tasks:
                 while not self._ended(task):
@@ -183,7 +192,7 @@ class Pool:
         try:
             outcome: worker.Outcome = task.future.result()
         except CancelledError as err:
-            if getattr(err, "reason", None) == "gpufair" or task.ticket in _cancelled:
+            if getattr(err, "reason", None) == "gpufair" or task.ticket in cancelled:
                 raise Cancelled(task.name) from None
             raise PoolLost(self.address) from None
         except distributed.KilledWorker:
@@ -195,21 +204,23 @@ class Pool:
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Stop tasks, where they run as well."""
-        _cancelled.update(task.ticket for task in tasks)
+        cancelled.update(task.ticket for task in tasks)
         try:
-            self.client.cancel([task.future for task in tasks], reason="gpufair")
+            # By force, for the scheduler may keep them for a restore.
+            self.client.cancel([task.future for task in tasks], reason="gpufair", force=True)
         except (OSError, TimeoutError, CancelledError):
             return  # a pool that is gone runs nothing
 
     def close(self) -> None:
-        """Leave the pool; one that ``connect`` started on this machine ends."""
+        """Leave the pool, and what is in it; one that ``connect`` started on this machine ends."""
+        kept.let_go(self.client, self.kept)
         self.client.close()
         if self._cluster is not None:
             self._cluster.close()
 
 
-_cancelled: set[str] = set()
 _current: list[Pool] = []
+_others: list[Pool] = []  # that have tasks of a session that was restored, while another one is in use
 
 
 def connect(
@@ -244,25 +255,75 @@ def connect(
     asked = address or os.environ.get(ADDRESS)
     close()
     _keep_settings()
-    cluster, remedy = None, "check the address, or leave it out for this machine's cores"
     if not asked and workers is None and (living := resident.found()) is not None:
-        asked, security, remedy = living.address, living.security(), "run `gpufair cpu stop` and `gpufair cpu start`"
-    elif not asked:
+        pool = _machine(living, warn_bytes, by_reference, workers_wait_s)
+    elif asked:
+        pool = _opened("address", asked, security, _CHECK, warn_bytes, by_reference, workers_wait_s)
+    else:
         security = local.new_key()
-        cluster = local.cluster(workers, security)
+        pool = _opened("own", local.cluster(workers, security), security, "", warn_bytes, by_reference, workers_wait_s)
+    _current.append(pool)
+    return pool
+
+
+def _machine(living: resident.Resident, *settings: Any) -> Pool:
+    return _opened("machine", living.address, living.security(), "run `gpufair cpu stop` and `gpufair cpu start`", *settings)
+
+
+def _opened(kind: Literal["own", "machine", "address"], target: Any, security: Any, remedy: str, *settings: Any) -> Pool:
+    """Connect to the address, or the cluster of our own, that ``target`` is."""
+    cluster = target if kind == "own" else None
     try:
-        client = distributed.Client(asked or cluster, security=security, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
+        client = distributed.Client(target, security=security, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as err:
-        raise PoolMissing(f"the CPU pool at {asked}", f"no Dask scheduler answers ({type(err).__name__})", remedy) from None
+        raise PoolMissing(f"the CPU pool at {target}", f"no Dask scheduler answers ({type(err).__name__})", remedy) from None
     try:
-        pool = Pool(client, cluster, warn_bytes, by_reference, workers_wait_s)
+        return Pool(client, cluster, kind, *settings)
     except BaseException:
         client.close()  # type: ignore[no-untyped-call]
         if cluster is not None:
             cluster.close()
         raise
-    _current.append(pool)
+
+
+def reach(where: Where, what: str) -> Pool:
+    """The pool of a task that came with a checkpoint.
+
+    Args:
+        where: As the task says.
+        what: The task, as an error calls it.
+
+    Raises:
+        ResultGone: It is not there; says why.
+    """
+    if (known := next((pool for pool in connected() if pool.where.scheduler == where.scheduler), None)) is not None:
+        return known
+    if where.kind == "own":
+        raise kept.ResultGone(what, "its pool was a part of the kernel that this session had before, and ended with it")
+    _keep_settings()
+    if where.kind == "machine":
+        living = resident.found()
+        if living is None or living.address != where.address:
+            here = platform.node()
+            there = "this machine" if where.machine == here else f"the machine {where.machine}, and this kernel is on {here}"
+            raise kept.ResultGone(what, f"the pool of `gpufair cpu start` that had it was on {there}, and is not to be found")
+        pool = _machine(living)
+    else:
+        try:
+            pool = _opened("address", where.address, None, _CHECK)
+        except PoolMissing as err:
+            remedy = f"if it is there, call gpufair.cpu.connect({where.address!r}, security=...), else run the cell again that asks for it"
+            raise kept.ResultGone(what, f"{err.asked} cannot be reached: {err.why}", remedy) from None
+    if pool.where.scheduler != where.scheduler:
+        pool.close()
+        raise kept.ResultGone(what, f"the pool at {where.address} was started anew")
+    (_others if _current else _current).append(pool)
     return pool
+
+
+def connected() -> list[Pool]:
+    """The pools that this process uses."""
+    return [*_current, *_others]
 
 
 def _keep_settings() -> None:
@@ -276,9 +337,10 @@ def _keep_settings() -> None:
 
 
 def close() -> None:
-    """Leave the current pool, if there is one."""
-    while _current:
-        _current.pop().close()
+    """Leave the current pool, if there is one, and those of tasks that were restored."""
+    for pools in (_current, _others):
+        while pools:
+            pools.pop().close()
 
 
 def current() -> Pool:

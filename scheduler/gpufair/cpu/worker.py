@@ -43,6 +43,10 @@ class Outcome:
     stderr: str = ""
     worker: str = ""
 
+    def __sizeof__(self) -> int:
+        packed = sys.getsizeof(self.value) + sys.getsizeof(self.error)  # by which a Dask worker knows when to spill
+        return object.__sizeof__(self) + packed + len(self.trace) + len(self.stdout) + len(self.stderr)
+
 
 # By itself Dask pickles an outcome with protocol 4, which copies its buffers.
 @dask_serialize.register(Outcome)  # type: ignore[no-untyped-call,untyped-decorator]

@@ -15,7 +15,8 @@ import distributed
 import pytest
 
 from gpufair.cpu import plan, resident, served, waiting
-from gpufair.cpu.pool import Pool, Task
+from gpufair.cpu.pool import Pool
+from gpufair.cpu.task import Task
 from gpufair.node.files import try_lock
 
 WAIT_S = 60.0
@@ -46,7 +47,7 @@ def join(folder: Path) -> Iterator[Join]:
     def one(leaf: str, user: str) -> Pool:
         client = distributed.Client(living.address, security=living.security(), set_as_default=False)
         served.introduce(client, leaf, user)
-        joined.append(Pool(client, None, 1 << 26, (), 600.0))
+        joined.append(Pool(client, None, "own"))
         return joined[-1]
 
     yield one
