@@ -28,6 +28,7 @@ ACTIONS: dict[str, Ask] = {
     "park": lambda session: session.ask(AsyncClient.park),
     "resume": lambda session: session.resume(),
     "open": lambda session: session.ask(AsyncClient.open_on_cpu),
+    "dismiss": lambda session: session.ask(AsyncClient.dismiss),
     "restore": lambda session: session.ask(AsyncClient.restore),
 }
 

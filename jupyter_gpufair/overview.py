@@ -114,6 +114,7 @@ _ELSEWHERE: dict[str, Any] = {
     "park": AsyncClient.park,
     "resume": AsyncClient.resume,
     "open": AsyncClient.open_on_cpu,
+    "dismiss": AsyncClient.dismiss,
     "restore": AsyncClient.restore,
     "stop": AsyncClient.stop,
 }

@@ -53,6 +53,10 @@ SESSION_SCHEMA: dict[str, Any] = {
         "resumable": {"type": "boolean"},
         "on_cpu": {"type": "boolean"},
         "moving": {"type": "boolean"},
+        "suggestion": {
+            "type": ["object", "null"],
+            "properties": {"kind": _TEXT, "since_s": {"type": "number"}, "text": _TEXT},
+        },
         "not_moved": _TEXT_OR_NULL,
         "lost": {
             "type": "array",
@@ -86,6 +90,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "resumable": True,
         "on_cpu": False,
         "moving": False,
+        "suggestion": None,
         "not_moved": None,
         "lost": [],
     }
@@ -94,7 +99,7 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
 
 def workload_view(workload: Workload) -> dict[str, Any]:
     """What the service says of a session, in the same words."""
-    saved = workload.checkpoint
+    saved, told = workload.checkpoint, workload.suggestion
     return {
         "workload_id": workload.id,
         "allocation": workload.allocation,
@@ -115,6 +120,7 @@ def workload_view(workload: Workload) -> dict[str, Any]:
         "resumable": workload.resumable,
         "on_cpu": workload.on_cpu,
         "moving": moves(workload),
+        "suggestion": told and {"kind": told.kind, "since_s": told.since_s, "text": told.text},
         "not_moved": workload.move.failed if workload.move is not None else None,
         "lost": [{"name": name, "reason": reason} for name, reason in workload.lost],
     }

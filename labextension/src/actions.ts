@@ -17,6 +17,7 @@ const LABELS: Record<Action, string> = {
   park: 'Park Session',
   resume: 'Resume Session',
   open: 'Open on a CPU Node',
+  dismiss: 'Stay on the GPUs',
   restore: 'Restore Last Checkpoint'
 };
 
@@ -25,6 +26,7 @@ const CAPTIONS: Record<Action, string> = {
   park: 'Save the variables, give the GPUs back, and wait until resumed',
   resume: 'Ask for the GPUs again and bring the variables back',
   open: 'Work on without GPUs, free of charge, until the session has GPUs again',
+  dismiss: 'Ask no more whether to move to a CPU node, until the session starts anew',
   restore: 'Bring back the variables of the last checkpoint'
 };
 

@@ -1,5 +1,5 @@
 /**
- * Notifications: the kernel died and can be restored; the session was preempted; it is back.
+ * Notifications: the kernel died and can be restored; the session does not use its GPUs; it was preempted; it is back.
  */
 import { Notification } from '@jupyterlab/apputils';
 import type { ServerConnection } from '@jupyterlab/services';
@@ -7,8 +7,10 @@ import type { ServerConnection } from '@jupyterlab/services';
 import { perform } from './actions';
 import type { IChange, Sessions } from './model';
 import { serverNow } from './request';
-import { clock, lostText } from './text';
+import { MOVE_TO_CPU, clock, lostText } from './text';
 import type { ISession } from './wire';
+
+type Subject = 'restore' | 'suggestion' | 'move';
 
 /** One notification for each session and subject: a newer one takes the place of the older. */
 class Notices {
@@ -26,8 +28,25 @@ class Notices {
     ]);
   }
 
-  withdrawRestore(session: ISession): void {
-    const id = this._shown.get(`${session.kernel_id} restore`);
+  /** One click moves it; "Not now" is for as long as it has these GPUs. */
+  offerCpu(session: ISession, text: string): void {
+    this._show(session, 'suggestion', text, 'info', [
+      {
+        label: 'Move to CPU',
+        caption: 'Save the session, give its GPUs back, and go on with all variables on a CPU node',
+        displayType: 'accent',
+        callback: () => void perform(this._settings, session, 'open')
+      },
+      {
+        label: 'Not now',
+        caption: 'Stay on the GPUs, and do not ask again until the session starts anew',
+        callback: () => void perform(this._settings, session, 'dismiss')
+      }
+    ]);
+  }
+
+  withdraw(session: ISession, subject: Subject): void {
+    const id = this._shown.get(`${session.kernel_id} ${subject}`);
     if (id !== undefined) {
       Notification.dismiss(id);
     }
@@ -49,15 +68,15 @@ class Notices {
 
   private _show(
     session: ISession,
-    subject: 'restore' | 'move',
+    subject: Subject,
     message: string,
-    type: 'warning' | 'success',
+    type: 'info' | 'warning' | 'success',
     actions: Notification.IAction[] = []
   ): void {
     const key = `${session.kernel_id} ${subject}`;
     const known = this._shown.get(key);
     // An offer stays until it is answered or void; news go by themselves, and stay in the notification centre.
-    const autoClose: number | false = subject === 'restore' ? false : 10_000;
+    const autoClose: number | false = subject === 'move' ? 10_000 : false;
     if (known === undefined || !Notification.update({ id: known, message, type, actions, autoClose })) {
       this._shown.set(key, Notification.emit(message, type, { actions, autoClose }));
     }
@@ -80,7 +99,13 @@ export function addNotices(sessions: Sessions, settings: ServerConnection.ISetti
     if (after.restore_offered && !before?.restore_offered) {
       notices.offerRestore(after);
     } else if (!after.restore_offered && before?.restore_offered) {
-      notices.withdrawRestore(after);
+      notices.withdraw(after, 'restore');
+    }
+    const [asked, asks] = [before?.suggestion, after.suggestion];
+    if (asks?.kind === MOVE_TO_CPU && !asked) {
+      notices.offerCpu(after, asks.text);
+    } else if (!asks && asked) {
+      notices.withdraw(after, 'suggestion');
     }
     if (before === null) {
       return;

@@ -3,6 +3,8 @@
  */
 import type { Action, ISession } from './wire';
 
+export const MOVE_TO_CPU = 'move_to_cpu';
+
 /** `4:05`, `1:02:03`; rounded up, so that 0:00 is never shown while time is left. */
 export function countdown(leftS: number): string {
   const whole = Math.max(0, Math.ceil(leftS));
@@ -59,6 +61,9 @@ function running(session: ISession, nowS: number): string {
     return 'running';
   }
   const leftS = session.protected_until_s - nowS;
+  if (session.suggestion?.kind === MOVE_TO_CPU) {
+    return leftS > 0 ? `running, protected ${countdown(leftS)}, GPUs not used` : 'running, GPUs not used';
+  }
   const state = leftS > 0 ? `running, protected ${countdown(leftS)}` : 'running, may be preempted';
   return session.resumable ? state : `${state}, cannot be saved`;
 }
@@ -101,6 +106,9 @@ export function detailText(session: ISession, nowS: number): string {
   const lines = [statusText(session, nowS)];
   if (session.reason) {
     lines.push(localised(session.reason, nowS));
+  }
+  if (session.suggestion) {
+    lines.push(session.suggestion.text);
   }
   if (session.not_moved) {
     lines.push(`Not moved to a CPU node: ${session.not_moved}`);
@@ -164,6 +172,8 @@ export function allows(session: ISession, action: Action): boolean {
       return session.state === 'parked' || (session.on_cpu && session.position === null);
     case 'open':
       return session.gpus > 0 && (movable(session) || reopens(session));
+    case 'dismiss':
+      return session.suggestion !== null;
     case 'restore':
       return session.checkpoint !== null && (session.restore_offered || session.state === 'running');
   }

@@ -9,7 +9,7 @@ export const SESSION_EVENT = 'https://jupyter-gpufair.org/events/session/v1';
 export type State =
   'queued' | 'starting' | 'restoring' | 'running' | 'checkpointing' | 'stopping' | 'parked' | 'ended';
 
-export type Action = 'checkpoint' | 'park' | 'resume' | 'open' | 'restore';
+export type Action = 'checkpoint' | 'park' | 'resume' | 'open' | 'dismiss' | 'restore';
 
 export interface ICheckpoint {
   id: string;
@@ -17,6 +17,16 @@ export interface ICheckpoint {
   at_s: number;
   size_bytes: number;
   duration_s: number;
+}
+
+/** What the owner of a session may want to do about it. */
+export interface ISuggestion {
+  /** `move_to_cpu`: it holds GPUs and does not use them. */
+  kind: string;
+  /** Unix seconds. */
+  since_s: number;
+  /** A question that can be answered by yes or "not now". */
+  text: string;
 }
 
 /** A variable that a checkpoint could not hold. */
@@ -58,6 +68,7 @@ export interface ISession {
   on_cpu: boolean;
   /** It is being moved to a CPU node: saved, and opened there. */
   moving: boolean;
+  suggestion: ISuggestion | null;
   /** Why it was not moved, though its owner asked for it. */
   not_moved: string | null;
   lost: ILost[];

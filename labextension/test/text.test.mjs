@@ -27,6 +27,7 @@ const session = (changes = {}) => ({
   resumable: true,
   on_cpu: false,
   moving: false,
+  suggestion: null,
   not_moved: null,
   lost: [],
   ...changes
@@ -90,6 +91,17 @@ test('sizes have three figures and a decimal unit', () => {
   assert.equal(size(12), '12 B');
   assert.equal(size(1234), '1.23 kB');
   assert.equal(size(25_600_000_000), '25.6 GB');
+});
+
+test('GPUs that are held and not used are told, and who does not want to hear it can say so', () => {
+  const text = 'This notebook has not used its GPU for 2 h: move it to a CPU node, and keep all variables?';
+  const idle = changes => session({ suggestion: { kind: 'move_to_cpu', since_s: NOW - 7200, text }, ...changes });
+  assert.equal(statusText(idle({ protected_until_s: NOW + 9 }), NOW), '1 GPU · running, protected 0:09, GPUs not used');
+  assert.equal(statusText(idle({ protected_until_s: NOW }), NOW), '1 GPU · running, GPUs not used');
+  assert.ok(detailText(idle(), NOW).includes(text));
+  assert.ok(allows(idle(), 'dismiss'));
+  assert.ok(allows(idle(), 'open'));
+  assert.ok(!allows(session(), 'dismiss'));
 });
 
 test('only actions that make sense are offered', () => {

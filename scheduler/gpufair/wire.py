@@ -35,6 +35,7 @@ class NodeInventory:
     cpus: int = 0
     memory_bytes: int = 0
     labels: dict[str, str] = field(default_factory=dict)
+    device_files: tuple[str, ...] = ()  # patterns: whoever holds one open uses its GPUs; none: those of the driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ class Report:
       ``kernel_died``        {"generation": int, "code": int}; GPUs stay held, ``restart`` is awaited for 60 s
       ``utilization``        {"span_s": float, "gpus": [[device, fraction]]} means over the last minute; what is not
                              known (virtual GPUs) is left out
+      ``gpu_use``            {"unused_since_s": Unix seconds | null}: since when no process of it has touched its GPUs, or
+                             null where one does; not sent where that cannot be known
       ``checkpointed``       {"id", "sequence", "at_s", "size_bytes", "duration_s", "lost": [[name, reason]]}
       ``checkpoint_failed``  {"reason"}
       ``held``               {"until_s": Unix seconds}: all is in the newest checkpoint, and no cell begins before then; or

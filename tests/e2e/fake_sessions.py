@@ -38,6 +38,7 @@ SESSION: dict[str, Any] = {
     "resumable": True,
     "on_cpu": False,
     "moving": False,
+    "suggestion": None,
     "not_moved": None,
     "lost": [],
 }

@@ -190,6 +190,14 @@ def resume(
     )
 
 
+@sessions.command("dismiss")
+def dismiss(workload: WorkloadId, as_json: AsJson = False, state_dir: StateDir = None) -> None:
+    """Leave a session on its GPUs, though it does not use them: nothing more is suggested until it starts anew."""
+    with client(state_dir) as service:
+        seen = service.dismiss(find(service, workload).id)
+    _tell(seen, as_json, f"is {what(seen)}")
+
+
 @sessions.command("extend")
 def extend(
     workload: WorkloadId,

@@ -184,6 +184,8 @@ def what(workload: Workload) -> str:
         more = "kernel died" if workload.kernel_died else "busy" if workload.busy else "idle"
         if moves(workload):
             more = "moving to a CPU node"
+        elif workload.suggestion is not None and workload.suggestion.kind == "move_to_cpu":
+            more += ", GPUs not used"
         if workload.kind != "session":  # a batch workload is not idle because no cell runs
             more = ""
     elif workload.state == "ended" and workload.outcome:

@@ -170,8 +170,15 @@ class AsyncClient:
         return await self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint, slice_s=slice_s))
 
     async def open_on_cpu(self, workload_id: str) -> Workload:
-        """Open a parked session on a CPU node, with its variables and free of charge, until it has GPUs again."""
+        """Open a session on a CPU node, with its variables and free of charge, until it has GPUs again.
+
+        One that holds GPUs is saved and gives them back first; ``move`` says how that goes.
+        """
         return await self.send(calls.act(workload_id, "resume", {"on_cpu": True}))
+
+    async def dismiss(self, workload_id: str) -> Workload:
+        """Say no to what is suggested about a session, until it starts anew."""
+        return await self.send(calls.act(workload_id, "dismiss"))
 
     async def extend(self, workload_id: str, min_runtime_s: float) -> Workload:
         """See ``calls.extend``."""

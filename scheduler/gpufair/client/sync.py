@@ -162,8 +162,15 @@ class Client:
         return self.send(calls.resume(workload_id, from_checkpoint=from_checkpoint, slice_s=slice_s))
 
     def open_on_cpu(self, workload_id: str) -> Workload:
-        """Open a parked session on a CPU node, with its variables and free of charge, until it has GPUs again."""
+        """Open a session on a CPU node, with its variables and free of charge, until it has GPUs again.
+
+        One that holds GPUs is saved and gives them back first; ``move`` says how that goes.
+        """
         return self.send(calls.act(workload_id, "resume", {"on_cpu": True}))
+
+    def dismiss(self, workload_id: str) -> Workload:
+        """Say no to what is suggested about a session, until it starts anew."""
+        return self.send(calls.act(workload_id, "dismiss"))
 
     def extend(self, workload_id: str, min_runtime_s: float) -> Workload:
         """See ``calls.extend``."""

@@ -102,6 +102,15 @@ class MoveView:
 
 
 @dataclass(frozen=True, slots=True)
+class SuggestionView:
+    """What its owner may want to do about a session."""
+
+    kind: str  # "move_to_cpu": it holds GPUs and does not use them
+    since_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class PreflightView:
     """What a checkpoint would be like; ``variables`` (the worst first) only where it is asked for by itself."""
 
@@ -177,6 +186,7 @@ class Workload:
     on_cpu: bool = False  # it has no GPUs, and is open on a CPU node meanwhile
     not_saved: NotSaved | None = None
     move: MoveView | None = None  # to a CPU node, as its owner wished
+    suggestion: SuggestionView | None = None
     progress: ProgressView | None = None
     preflight: PreflightView | None = None
     warnings: tuple[str, ...] = ()  # about the submission; only its answer has them

@@ -28,6 +28,7 @@ from gpufair.node.gpus import allot
 from gpufair.node.outbox import Outbox
 from gpufair.node.service_calls import Refused, ServiceCalls
 from gpufair.node.supervised import Supervised, prune_finished
+from gpufair.node.touch import Holder, watch
 from gpufair.node.usage import measure
 from gpufair.paths import private_dir
 from gpufair.wire import (
@@ -64,6 +65,7 @@ class AgentConfig:
     token: str
     linger_s: float | None
     grace_s: float = GRACE_S  # for workloads whose service is gone
+    watch_s: float | None = None  # between two looks whether GPUs that are held are used; None: nobody wants to know
     stop_patience_s: float = STOP_PATIENCE_S  # until a supervisor that doesn't obey a stop is killed
 
     @classmethod
@@ -73,13 +75,14 @@ class AgentConfig:
         if data is None:
             raise BadConfig(f"{path} is no readable JSON object; the service writes it when it starts an agent")
         try:
-            linger = data["linger_s"]
+            linger, looks = data["linger_s"], data.get("watch_s")
             return cls(
                 from_json(NodeInventory, data["node"]),
                 Path(data["state_dir"]),
                 str(data["token"]),
                 None if linger is None else float(linger),
                 float(data.get("grace_s", GRACE_S)),
+                None if looks is None else float(looks),
                 float(data.get("stop_patience_s", STOP_PATIENCE_S)),
             )
         except (KeyError, TypeError, ValueError, GpufairError) as err:
@@ -113,9 +116,12 @@ class Agent:
                 found.follow()
         talking = asyncio.create_task(self._talk(), name="talk")
         lingering = asyncio.create_task(self._linger(), name="linger")
-        measuring = asyncio.create_task(measure(self._in_use, self._measured), name="measure")
+        aside = [asyncio.create_task(measure(self._in_use, self._measured), name="measure")]
+        if (pause_s := self._config.watch_s) is not None:
+            watching = watch(self._holders, self._watched, self._config.node.device_files, pause_s)
+            aside.append(asyncio.create_task(watching, name="watch"))
         done, _ = await asyncio.wait({talking, lingering}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (talking, lingering, measuring):
+        for task in (talking, lingering, *aside):
             task.cancel()
         for task in done:
             task.result()
@@ -150,6 +156,14 @@ class Agent:
     def _measured(self, key: tuple[str, int], body: dict[str, Any]) -> None:
         if self._alone_since is None:  # a measure of the past is of no use to a service that comes back
             self._outbox.add(*key, "utilization", body, time.time())
+
+    def _holders(self) -> dict[tuple[str, int], Holder]:
+        live = ((key, item) for key, item in self._live.items() if item.devices and not item.finished)
+        return {key: Holder(item.devices, item.tag) for key, item in live}
+
+    def _watched(self, key: tuple[str, int], body: dict[str, Any]) -> None:
+        if self._alone_since is None:  # it is told again
+            self._outbox.add(*key, "gpu_use", body, time.time())
 
     def _alone_for(self, span_s: float) -> bool:
         return self._alone_since is not None and time.monotonic() - self._alone_since >= span_s

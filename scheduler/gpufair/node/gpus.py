@@ -130,6 +130,25 @@ def utilization(gpu_ids: Iterable[str]) -> dict[str, float]:
     return found
 
 
+def computing(gpu_ids: Iterable[str]) -> dict[str, bool]:
+    """Whether each of these GPUs is computed on: some process has a context there, or a kernel ran in the last sample
+    period. Those that cannot be asked are left out, virtual ones among them.
+
+    "No" is certain only where processes of other containers are seen: see ``processes.sees_all``.
+    """
+    real = [gpu_id for gpu_id in gpu_ids if not is_virtual(gpu_id)]
+    if not real:
+        return {}
+    found: dict[str, bool] = {}
+    with _nvml() as nvml:
+        for gpu_id in real if nvml is not None else ():
+            with suppress(nvml.NVMLError):
+                handle = nvml.nvmlDeviceGetHandleByUUID(gpu_id)
+                contexts = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                found[gpu_id] = bool(contexts) or nvml.nvmlDeviceGetUtilizationRates(handle).gpu > 0
+    return found
+
+
 def used_bytes(gpu_ids: Iterable[str]) -> dict[str, int]:
     """How much memory of each of these GPUs is in use, by whomever. Those that cannot be asked are left out."""
     found: dict[str, int] = {}

@@ -11,7 +11,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from typing import NamedTuple
 TAG = "GPUFAIR_TAG"  # environment variable: random per start of a workload
 _PR_SET_PDEATHSIG = 1
 _PROC = Path("/proc")
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in Linux's include/linux/proc_ns.h
 
 
 class Proc(NamedTuple):
@@ -71,6 +72,34 @@ def find(session: int | None, tag: str) -> set[Proc]:
         if (session is not None and stat.session == session) or (tag and wanted in _environment(entry)):
             found.add(Proc(int(entry), stat.started))
     return found
+
+
+def by_tag(tags: Iterable[str]) -> dict[str, list[int]]:
+    """The living processes of each of these workloads, as far as they may be looked at. One look at all there are."""
+    wanted = {f"{TAG}={tag}".encode(): tag for tag in tags}
+    found: dict[str, list[int]] = {tag: [] for tag in wanted.values()}
+    for entry in os.listdir(_PROC) if wanted and _PROC.is_dir() else ():  # noqa: PTH208  # as above
+        if entry.isdigit() and (mine := wanted.keys() & set(_environment(entry))):
+            found[wanted[min(mine)]].append(int(entry))
+    return found
+
+
+def open_files(pid: int) -> list[str]:
+    """Paths of what a process holds open; none where it may not be asked."""
+    found = []
+    with suppress(OSError):
+        for entry in os.scandir(_PROC / str(pid) / "fd"):
+            with suppress(OSError):  # closed meanwhile
+                found.append(os.readlink(entry.path))  # noqa: PTH115  # as above
+    return found
+
+
+def sees_all() -> bool:
+    """Whether we are in the first pid namespace: in a container, drivers do not name the processes that we know."""
+    try:
+        return (_PROC / "self/ns/pid").stat().st_ino == _FIRST_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 def _environment(pid: str) -> list[bytes]:

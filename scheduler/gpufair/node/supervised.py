@@ -40,6 +40,7 @@ class Supervised:
     ) -> None:
         self.workload, self.incarnation, self.folder = workload, incarnation, folder
         self.devices: tuple[str, ...] = ()
+        self.tag = ""  # of its processes; see ``processes``
         self.last: dict[str, dict[str, Any]] = {}  # the newest report of each kind
         self.finished = False  # its terminal report is known
         self._on_report = on_report
@@ -73,7 +74,7 @@ class Supervised:
         if start is None or not _NAME.fullmatch(workload) or not incarnation.isdigit():
             return None
         self = cls(workload, int(incarnation), folder, on_report)
-        self.devices = tuple(start["devices"])
+        self.devices, self.tag = tuple(start["devices"]), str(start["tag"])
         with suppress(OSError, ValueError):
             self._heard = int((folder / ACKNOWLEDGED_FILE).read_text())
         for report in read(folder):
@@ -85,7 +86,7 @@ class Supervised:
 
     def launch(self, start: dict[str, Any]) -> None:
         """Write ``start.json`` and start the supervisor. Raises ``OSError``; the folder then may exist."""
-        self.devices = tuple(start["devices"])
+        self.devices, self.tag = tuple(start["devices"]), str(start["tag"])
         if not any((self.folder / name).exists() for name in (START_FILE, ACKNOWLEDGED_FILE)):
             shutil.rmtree(self.folder, ignore_errors=True)  # an agent died while it made this folder
         self.folder.mkdir(mode=0o700, parents=True)

@@ -27,6 +27,7 @@ MAX_CPUS = 4096
 # A notebook that computes nothing for so long gives its GPUs back: in a trace of a lab 1 h frees nearly as much as 15 min.
 AUTOSAVE_SHARE = 0.05  # of the time, for checkpoints after cells
 IDLE_RELEASE = HOUR
+SUGGEST_CPU_AFTER = Millis(2 * HOUR)
 UNTIL_IDLE = "until idle"
 VIRTUAL_GPUS = 2  # of a laptop without NVML
 
@@ -57,6 +58,7 @@ class NodeConfig:
     labels: Mapping[str, str] = field(default_factory=dict)
     cpus: int | None = None
     memory: int | None = None
+    device_files: tuple[str, ...] = ()  # patterns of files which only those hold open who use its GPUs
     fallback_gpus: int = 0  # virtual ones where ``gpus`` is None and NVML finds none
 
 
@@ -103,6 +105,7 @@ class Config:
     autosave_share: float = AUTOSAVE_SHARE
     checkpoint_store: Mapping[str, object] = field(default_factory=dict)  # fields of the node's ``StoreOptions``
     checkpoint_url: str = ""  # where checkpoints are kept; empty: in the state folder
+    suggest_cpu_after: Millis = SUGGEST_CPU_AFTER  # sessions whose GPUs nobody touched for so long; 0: never
     budgets_file: Path | None = None
     source: Path | None = None
 
@@ -214,6 +217,7 @@ def parse_config(text: str, file: str) -> Config:
         autosave_share=_autosave_share(root.table("checkpoints")),
         checkpoint_store=_checkpoint_store(root.table("checkpoints")),
         checkpoint_url=_checkpoint_url(root.table("checkpoints")),
+        suggest_cpu_after=_suggest_cpu_after(root.table("sessions")),
         budgets_file=budgets_file,
     )
     root.finish()
@@ -264,6 +268,7 @@ def _node(table: Table) -> NodeConfig:
         labels=table.labels("labels"),
         cpus=table.integer("cpus", 1, 0, MAX_CPUS) if table.has("cpus") else None,
         memory=table.size("memory", 0) if table.has("memory") else None,
+        device_files=table.strings("device_files"),
     )
     table.finish()
     return node
@@ -338,6 +343,13 @@ def _idle_release(table: Table) -> Millis | None:
     if table.raw("idle_release") == OFF:
         return None
     return table.duration("idle_release", IDLE_RELEASE, Millis(0), YEAR) or None
+
+
+def _suggest_cpu_after(table: Table) -> Millis:
+    off = table.raw("suggest_cpu_after") == OFF
+    limit = Millis(0) if off else table.duration("suggest_cpu_after", SUGGEST_CPU_AFTER, Millis(0), YEAR)
+    table.finish()
+    return limit
 
 
 def _excluded(table: Table) -> tuple[str, ...]:

@@ -47,6 +47,8 @@ class Detail:
     unsaved: tuple[tuple[str, str], ...] = ()  # (cell, reason): what the last stay did and no checkpoint holds
     stand_in: str = ""  # the workload that last ran its kernel on a CPU node; see ``standin``
     move: Move | None = None  # its owner wants it on a CPU node
+    unused_since_ms: int = 0  # since when nobody has touched its GPUs; 0: they are used, or nothing is known; not durable
+    stays: bool = False  # its owner wants no suggestion to move until it starts anew
     up_at_ms: int = 0  # since when it is up in this start; 0: it is not
     retries: int = 0  # how often it was started again after a failure
     retry_at_ms: int = 0  # when that is due next; see ``retries``
@@ -75,6 +77,7 @@ class Detail:
         """What is kept durably."""
         kept = asdict(self)
         kept["progress"] = kept["preflight"] = None
+        kept["unused_since_ms"] = 0
         return kept
 
     @classmethod

@@ -158,6 +158,12 @@ class ReportReader:
         progress = {"step": str(report.body.get("step", ""))[:64], "fraction": float(fraction)}
         turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=progress), durable=False)
 
+    def _gpu_use(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        since_s = None if report.body.get("unused_since_s") is None else _number(report, "unused_since_s")
+        since_ms = 0 if since_s is None else min(int(since_s * 1000), int(turn.now))
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), unused_since_ms=since_ms), durable=False)
+        turn.touched.add(workload.id)  # nothing may be new but the time: it may be long enough now to be worth a word
+
     def _activity(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         # An idle report after an idle one says that a cell came and went: the session was active in between.
         busy = report.body.get("busy") is True
@@ -317,6 +323,7 @@ _HANDLERS: dict[str, Callable[[ReportReader, Turn, str, Workload, Report], None]
     for name in (
         "_serving",
         "_progress",
+        "_gpu_use",
         "_activity",
         "_kernel_died",
         "_checkpointed",

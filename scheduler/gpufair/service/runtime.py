@@ -28,6 +28,7 @@ from gpufair.service.details import Detail
 from gpufair.service.journal import Journal
 from gpufair.service.recovery import rebuild, take_snapshot
 from gpufair.service.store import StoreError, StoreUnavailable
+from gpufair.service.suggesting import suggestion
 from gpufair.service.turn import EMPTY, Turn
 from gpufair.service.views import workload_view
 
@@ -48,6 +49,7 @@ class Options:
     """How the runtime runs."""
 
     snapshot_every: int = 1000  # journal entries
+    suggest_cpu_after: Millis = Millis(0)  # see ``suggesting``; 0: never
     validate: bool = False  # check all invariants after each event
 
 
@@ -349,7 +351,9 @@ class Runtime:
     def _view(self, workload: WorkloadId, places: dict[WorkloadId, int] | None = None) -> dict[str, Any]:
         places = _places(self._state) if places is None else places
         detail = self.detail(workload)
-        view = workload_view(self._state, workload, detail, places.get(workload), self.now())
+        now = self.now()
+        view = workload_view(self._state, workload, detail, places.get(workload), now)
+        view["suggestion"] = suggestion(self._state.workload(workload), detail, now, self._options.suggest_cpu_after)
         return standin.shown(view, self._state, detail, self._details)
 
     def _publish(self, workloads: set[WorkloadId]) -> None:

@@ -44,6 +44,7 @@ from gpufair.service.store import sqlite_url
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 # With "until idle" a service that was killed leaves agents that would otherwise wait for ever.
 ORPHAN_LINGER = Millis(15 * 60_000)
+LEAST_WATCH, MOST_WATCH = Millis(500), Millis(10_000)  # between two looks of an agent whether GPUs are used
 _log = logging.getLogger("gpufair.service")
 
 
@@ -122,7 +123,7 @@ async def _open(
     _write_tokens(state_dir, secrets, config)
     journal = await Journal.open(config.service.database or sqlite_url(state_dir), version)
     stack.push_async_callback(journal.close)
-    runtime = Runtime(journal, clock, Options(snapshot_every=config.service.snapshot_every))
+    runtime = Runtime(journal, clock, Options(config.service.snapshot_every, config.suggest_cpu_after))
     await runtime.start()
     stack.push_async_callback(runtime.close)
     dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store, config.checkpoint_url)
@@ -134,8 +135,10 @@ async def _open(
     stack.push_async_callback(hub.close)
     await bootstrap.uncordon(runtime, journal)
     linger = config.service.linger
+    # Often enough that a suggestion comes and goes in time.
+    watch = Millis(max(LEAST_WATCH, min(MOST_WATCH, config.suggest_cpu_after // 5))) if config.suggest_cpu_after else None
     agents = LocalAgents(
-        state_dir, secrets, nodes, ORPHAN_LINGER if linger is None else linger, config.policy.grace_session
+        state_dir, secrets, nodes, ORPHAN_LINGER if linger is None else linger, config.policy.grace_session, watch
     )
     it = Context(
         config=config,

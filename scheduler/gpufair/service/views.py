@@ -126,6 +126,7 @@ def masked(view: dict[str, Any]) -> dict[str, Any]:
         "lost": [],
         "preflight": None,
         "move": view["move"] and view["move"] | {"failed": None},
+        "suggestion": None,
         "checkpoint": checkpoint and checkpoint | {"lost": []},
     }
 

@@ -23,6 +23,9 @@ users = ["ria", "ben"]
 [checkpoints]
 after_cells = "off"  # so that a test knows what is saved
 
+[sessions]
+suggest_cpu_after = "2s"
+
 [service]
 linger = "60s"
 
@@ -34,11 +37,13 @@ batch = "5s"
 name = "node-1"
 gpus = 1
 gpu_type = "virtual"
+device_files = ["*/test-gpu-[0-9]"]  # what a driver's device is on a machine with real ones
 
 [[node]]
 name = "node-2"
 gpus = 1
 gpu_type = "virtual"
+device_files = ["*/test-gpu-[0-9]"]  # what a driver's device is on a machine with real ones
 
 [[profile]]
 name = "digits"

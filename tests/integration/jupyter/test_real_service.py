@@ -163,6 +163,40 @@ def test_a_running_session_moves_to_a_cpu_and_back(pair: Pair) -> None:
     server.call("DELETE", f"/api/kernels/{kernel}", timeout_s=10)
 
 
+def test_a_session_that_does_not_touch_its_gpu_is_told_so_and_moves_by_one_click(pair: Pair) -> None:
+    """As long as its process holds the device open nothing is said; then it is offered a CPU node, and may decline."""
+    server, client = pair
+    kernel = server.new("unused.ipynb")
+    device = server.home / "test-gpu-0"
+    device.touch()
+
+    def suggested() -> bool:
+        return server.session(kernel)["suggestion"] is not None
+
+    with Tab(server, kernel) as tab:
+        assert tab.reply(tab.run("x = 1"))["status"] == "ok"
+        wait_until(suggested, 60)
+        told = server.session(kernel)["suggestion"]["text"]
+        assert told == "This notebook has not used its GPU for 2 s: move it to a CPU node, and keep all variables?"
+        assert told in client.why(kernel).sentence
+        # Left open by a cell that has ended, as a context on a GPU is.
+        assert tab.reply(tab.run(f"import os\nfd = os.open({str(device)!r}, os.O_RDONLY)"))["status"] == "ok"
+        wait_until(lambda: not suggested(), 60)
+        assert tab.reply(tab.run("os.close(fd)"))["status"] == "ok"
+        wait_until(suggested, 60)
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/open")[0] == 202
+        wait_until(lambda: server.session(kernel)["on_cpu"] and server.session(kernel)["state"] == "running", 60)
+        assert not suggested()
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/resume")[0] == 202
+        cell = tab.run("print(x)")
+        assert (tab.reply(cell)["status"], tab.text(cell)) == ("ok", "1\n")
+        wait_until(suggested, 60)
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/dismiss")[0] == 202
+        assert not suggested()
+        assert server.session(kernel)["state"] == "running"
+    server.call("DELETE", f"/api/kernels/{kernel}", timeout_s=10)
+
+
 def test_a_page_hears_the_cell_that_it_sends_with_its_handshake(pair: Pair) -> None:
     """Though the kernel answers everybody else already: a page that was slow to be let in is not deaf to its own cell."""
     server, _ = pair

@@ -76,6 +76,16 @@ def test_a_running_session_is_moved_to_a_cpu_or_says_why_not(gpufair: Gpufair, f
     assert (waited.code, "train stays where it is: gen (a generator)" in waited.err) == (1, True), waited.err
 
 
+def test_a_suggestion_is_shown_and_can_be_dismissed(gpufair: Gpufair, fake: FakeService) -> None:
+    told = {"kind": "move_to_cpu", "since_s": NOW - 7200, "text": "This notebook has not used its GPU for 2 h: move it?"}
+    running = workload(TRAIN, state="running", position=None)
+    fake.routes["GET /api/v1/workloads"] = Reply(200, {"workloads": [running | {"suggestion": told}]})
+    assert "running, idle, GPUs not used" in gpufair("sessions", "list").out
+    fake.routes[f"POST {ONE}/dismiss"] = Reply(202, running)
+    assert gpufair("sessions", "dismiss", "train").out == "train (3f2a81c0) is running, idle\n"
+    assert len(fake.calls(f"POST {ONE}/dismiss")) == 1
+
+
 def test_resume_with_a_slice(gpufair: Gpufair, fake: FakeService) -> None:
     """Less protection than the session asked for is had sooner."""
     fake.routes[f"POST {ONE}/resume"] = Reply(202, workload(TRAIN))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -53,7 +54,7 @@ class Remembering:
 
 
 @asynccontextmanager
-async def runtime_at(folder: Path, clock: VirtualClock, **options: int) -> AsyncIterator[tuple[Runtime, Remembering]]:
+async def runtime_at(folder: Path, clock: VirtualClock, **options: Any) -> AsyncIterator[tuple[Runtime, Remembering]]:
     """A runtime on the journal in ``folder``."""
     journal = await Journal.open(sqlite_url(folder), "test")
     runtime = Runtime(journal, clock, Options(validate=True, **options))
@@ -116,7 +117,7 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
     config = replace(config, **changes)  # type: ignore[arg-type]  # by the caller's word
     secrets = Secrets.load(folder)
     journal = await Journal.open(sqlite_url(folder), "test")
-    runtime = Runtime(journal, clock, Options(validate=True))
+    runtime = Runtime(journal, clock, Options(validate=True, suggest_cpu_after=config.suggest_cpu_after))
     dispatcher = Dispatcher(folder, secrets)
     inventory = NodeInventory("n1", ("virtual-0", "virtual-1"), cpus=8, memory_bytes=64 << 30, labels={"rack": "r1"})
     hub = AgentHub(runtime, dispatcher, {"n1": inventory}, Millis(30 * SECOND), settle_s=0.05)

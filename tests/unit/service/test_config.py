@@ -121,6 +121,16 @@ def test_the_checkpoint_store_has_rules() -> None:
     assert options(text) == StoreOptions("never", True, 2 << 30, 10 << 30, 5, 7 * 86_400.0)
 
 
+def test_when_unused_gpus_are_worth_a_word() -> None:
+    """Two hours unless it is said otherwise; and which files tell that GPUs are used."""
+    assert parse_config("", "t").suggest_cpu_after == 2 * HOUR
+    assert parse_config('[sessions]\nsuggest_cpu_after = "30m"\n', "t").suggest_cpu_after == 30 * MINUTE
+    for off in ('"off"', '"0s"'):
+        assert parse_config(f"[sessions]\nsuggest_cpu_after = {off}\n", "t").suggest_cpu_after == 0
+    node = parse_config('[[node]]\nname = "a"\ngpus = 1\ndevice_files = ["/dev/kfd"]\n', "t").nodes[0]
+    assert node.device_files == ("/dev/kfd",)
+
+
 def test_checkpoints_may_lie_behind_a_url() -> None:
     """What needs no library is taken as it is; nothing that a URL hides is ever repeated."""
 
@@ -210,6 +220,9 @@ BAD = [
     ("[policy]\nwindow = 7d", 2, ["not valid TOML", 'write 7d in quotes: "7d"']),
     ("users = ['ada']\nbudgets = b.toml # mine", 2, ['write b.toml in quotes: "b.toml"']),
     ("budgets = ''", 1, ["budgets.toml"]),
+    ("[sessions]\nsuggest_cpu_after = 2", 2, ["2", "30s"]),
+    ("[sessions]\nsuggest = '2h'", 2, ["unknown key 'suggest'", "suggest_cpu_after"]),
+    ("[[node]]\nname = 'a'\ndevice_files = '/dev/kfd'", 3, ["list of strings"]),
     ("[checkpoints]\nurl = 'bucket/x'", 2, ["no URL", "s3://bucket/prefix"]),
     ("[checkpoints]\nurl = ''", 2, ["no URL"]),
     ("[checkpoints]\nurl = 's3:///x'", 2, ["no bucket"]),

@@ -70,6 +70,7 @@ def inventories(nodes: Sequence[NodeConfig]) -> dict[str, NodeInventory]:
             cpus() if node.cpus is None else node.cpus,
             memory_bytes() if node.memory is None else node.memory,
             dict(node.labels),
+            node.device_files,
         )
     return found
 
@@ -92,6 +93,7 @@ class LocalAgents:
         nodes: What each one offers.
         linger: For how long they go on without any service; None: for ever.
         grace: How long their workloads may take to checkpoint when that is over.
+        watch: Between two looks whether GPUs that are held are used; None: that is of no interest.
     """
 
     def __init__(
@@ -101,9 +103,10 @@ class LocalAgents:
         nodes: Mapping[str, NodeInventory],
         linger: Millis | None,
         grace: Millis,
+        watch: Millis | None = None,
     ) -> None:
         self._state_dir, self._secrets = state_dir, secrets
-        self._linger, self._grace = linger, grace
+        self._linger, self._grace, self._watch = linger, grace, watch
         self._nodes = {name: _Node(inv, state_dir / "nodes" / name) for name, inv in nodes.items()}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -158,6 +161,7 @@ class LocalAgents:
             "token": self._secrets.agent_token(name),
             "linger_s": None if self._linger is None else max(self._linger / 1000, LEAST_ORPHANED_S),
             "grace_s": self._grace / 1000,
+            "watch_s": None if self._watch is None else self._watch / 1000,
         }
         known = read_json(path)
         if known is not None and known == _as_json(wanted):

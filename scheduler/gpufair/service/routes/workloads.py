@@ -142,6 +142,16 @@ async def resume(request: Request, workload: Id, body: Annotated[Resume | None, 
     return await act(request, workload, step)
 
 
+@router.post("/{workload}/dismiss", status_code=202)
+async def dismiss(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
+    """Say no to what is suggested about it, until it starts anew."""
+
+    def step(turn: Turn, known: Workload) -> None:
+        turn.set_detail(known.id, replace(turn.detail(known.id), stays=True))
+
+    return await act(request, workload, step)
+
+
 @router.post("/{workload}/extend", status_code=202)
 async def extend(request: Request, workload: Id, body: Extension) -> Answer:
     """Protect it longer, if as a submission of this moment it would come first."""
@@ -235,6 +245,9 @@ async def why(request: Request, workload: Id) -> Answer:
         answer["sentence"] += f" It waits for {retries.waits_for(spec, detail)}."
     if await it.runtime.read(lambda state: standin.of(state, detail)) is not None:
         answer["sentence"] = f"{standin.OPEN} {answer['sentence']}"
+    seen = shown(await it.runtime.view(name), principal(request))
+    if seen["suggestion"] is not None:
+        answer["sentence"] += f" {seen['suggestion']['text']} (gpufair sessions resume {name[:8]} --on-cpu)"
     return answer
 
 
