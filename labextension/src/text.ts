@@ -57,15 +57,18 @@ function running(session: ISession, nowS: number): string {
   if (session.on_cpu) {
     return session.position === null ? 'open on a CPU node' : `open on a CPU node, ${queued(session, nowS)}`;
   }
-  if (session.gpus === 0 || session.protected_until_s === null) {
-    return 'running';
+  const parts = ['running'];
+  if (session.gpus > 0 && session.protected_until_s !== null) {
+    const leftS = session.protected_until_s - nowS;
+    parts.push(leftS > 0 ? `protected ${countdown(leftS)}` : 'may be preempted');
+    if (!session.resumable) {
+      parts.push('cannot be saved');
+    }
   }
-  const leftS = session.protected_until_s - nowS;
   if (session.suggestion?.kind === MOVE_TO_CPU) {
-    return leftS > 0 ? `running, protected ${countdown(leftS)}, GPUs not used` : 'running, GPUs not used';
+    parts.push('GPUs not used');
   }
-  const state = leftS > 0 ? `running, protected ${countdown(leftS)}` : 'running, may be preempted';
-  return session.resumable ? state : `${state}, cannot be saved`;
+  return parts.join(', ');
 }
 
 function queued(session: ISession, nowS: number): string {

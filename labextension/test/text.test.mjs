@@ -97,7 +97,7 @@ test('GPUs that are held and not used are told, and who does not want to hear it
   const text = 'This notebook has not used its GPU for 2 h: move it to a CPU node, and keep all variables?';
   const idle = changes => session({ suggestion: { kind: 'move_to_cpu', since_s: NOW - 7200, text }, ...changes });
   assert.equal(statusText(idle({ protected_until_s: NOW + 9 }), NOW), '1 GPU · running, protected 0:09, GPUs not used');
-  assert.equal(statusText(idle({ protected_until_s: NOW }), NOW), '1 GPU · running, GPUs not used');
+  assert.equal(statusText(idle({ protected_until_s: NOW }), NOW), '1 GPU · running, may be preempted, GPUs not used');
   assert.ok(detailText(idle(), NOW).includes(text));
   assert.ok(allows(idle(), 'dismiss'));
   assert.ok(allows(idle(), 'open'));

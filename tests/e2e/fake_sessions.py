@@ -104,7 +104,7 @@ def _load_jupyter_server_extension(server: ServerApp) -> None:
         (f"sessions/{kernel}", Session),
         (f"sessions/{kernel}/outputs", Outputs),
         (f"sessions/{kernel}/cells", Cells),
-        (f"sessions/{kernel}/(checkpoint|park|resume|restore)", Action),
+        (f"sessions/{kernel}/(checkpoint|park|resume|open|dismiss|restore)", Action),
     ]
     base = server.web_app.settings["base_url"]
     server.web_app.add_handlers(".*$", [(url_path_join(base, "gpufair", path), handler) for path, handler in routes])

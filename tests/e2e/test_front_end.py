@@ -155,6 +155,37 @@ def test_who_waits_can_read_why(lab: Lab, ui: Look) -> None:
     ui(look)
 
 
+def test_unused_gpus_are_offered_a_cpu_node_and_a_no_is_taken(lab: Lab, ui: Look) -> None:
+    """Both answers are one click or one key away, and the question goes when it has no point any more."""
+    lab.write_notebook("unused.ipynb", "python3", {"a": "1"})
+    text = "This notebook has not used its GPU for 2 h: move it to a CPU node, and keep all variables?"
+    suggestion = {"kind": "move_to_cpu", "since_s": time.time() - 7200, "text": text}
+
+    def look(page: Page) -> str:
+        kernel_id = lab.open(page, "unused.ipynb")
+        tell(lab, kernel_id, suggestion=suggestion)
+        question = page.get_by_text(text)
+        expect(question).to_be_visible()
+        expect(page.locator(ITEM)).to_have_text("1 GPU · running, GPUs not used")
+        tell(lab, kernel_id)
+        expect(question).to_have_count(0)
+        tell(lab, kernel_id, suggestion=suggestion)
+        page.get_by_role("button", name="Not now").click()
+        assert asked(lab, kernel_id) == ["dismiss"]
+        tell(lab, kernel_id)
+        tell(lab, kernel_id, suggestion=suggestion)
+        page.get_by_role("button", name="Move to CPU").focus()
+        page.keyboard.press("Enter")
+        tell(lab, kernel_id, moving=True)
+        expect(page.locator(ITEM)).to_have_text("1 GPU · running, moving to a CPU node")
+        expect(question).to_have_count(0)
+        tell(lab, kernel_id, not_moved="gen (a generator) cannot be saved")
+        expect(page.get_by_text("stays on its GPUs: gen (a generator) cannot be saved")).to_be_visible()
+        return kernel_id
+
+    assert asked(lab, ui(look)) == ["dismiss", "open"]
+
+
 def test_a_restore_is_offered_once_and_done_on_request(lab: Lab, ui: Look) -> None:
     """After a kernel's death one click brings the variables back."""
     lab.write_notebook("restore.ipynb", "python3", {"a": "1"})
