@@ -35,11 +35,13 @@ READABLE: dict[str, tuple[str, ...]] = {
     "queue": (),
     "budgets": (),
     "nodes": (),
+    "profiles": (),
     "workloads": ("state", "user"),
     "pyramid": ("since_s", "until_s"),
     "preview": ("hours",),
     "maintenance": (),
 }
+_WISH_BYTES = 64 << 10
 _WORKLOAD = r"(?P<workload_id>[A-Za-z0-9._-]{1,128})"
 
 
@@ -66,6 +68,31 @@ class WhyHandler(GpufairHandler):
     async def get(self, workload_id: str) -> None:
         """Why it waits, or how it stands."""
         self._json(await self._ask(sessions().link.client.send(_read(f"workloads/{workload_id}/why"))))
+
+
+class AllocationsHandler(GpufairHandler):
+    """``GET lab/allocations``: where this user may submit."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Paths of leaves, in the order of the tree."""
+        self._json(await self._ask(_allocations()))
+
+
+class CoachHandler(GpufairHandler):
+    """``POST lab/coach``: what a wish, and other ways to ask, would mean for the wait. Changes nothing."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """The body is a submission without ``launch``; the service checks it."""
+        wish = self.get_json_body()
+        if not isinstance(wish, dict) or len(self.request.body) > _WISH_BYTES:
+            raise web.HTTPError(400, f"a wish is a JSON object of at most {_WISH_BYTES} bytes")
+        link = sessions().link
+        body = wish | ({"user": link.user} if link.user else {})
+        self._json(await self._ask(link.client.send(Call("POST", f"{API}/coach", lambda data: data, json=body))))
 
 
 class MineHandler(GpufairHandler):
@@ -120,11 +147,30 @@ _ELSEWHERE: dict[str, Any] = {
 }
 
 
-async def _mine() -> list[Workload]:
-    link = sessions().link
+async def _user() -> str:
     # A server's token may act for others: what is shown and touched here belongs to one user alone.
-    user = link.user or (await link.client.status()).user
-    return [workload for workload in await link.client.workloads(user=user or None) if workload.live]
+    link = sessions().link
+    return link.user or (await link.client.status()).user
+
+
+async def _allocations() -> dict[str, Any]:
+    user, budgets = await _user(), await sessions().link.client.budgets()
+    members = {one.path: one.members for one in budgets.allocations}
+
+    def open_to_user(path: str) -> bool:
+        steps = path.split("/")
+        for depth in range(len(steps), 0, -1):  # the nearest list of members counts, as in gpufair.core.tree
+            if among := members.get("/".join(steps[:depth])):
+                return user in among
+        return True
+
+    mine = [one.path for one in budgets.allocations if one.leaf and open_to_user(one.path)]
+    return {"user": user, "allocations": mine}
+
+
+async def _mine() -> list[Workload]:
+    user = await _user()
+    return [one for one in await sessions().link.client.workloads(user=user or None) if one.live]
 
 
 ROUTES: list[tuple[str, type[GpufairHandler]]] = [
@@ -132,5 +178,7 @@ ROUTES: list[tuple[str, type[GpufairHandler]]] = [
     (rf"/gpufair/lab/(?P<what>{'|'.join(READABLE)})", ReadHandler),
     (rf"/gpufair/lab/workloads/{_WORKLOAD}/why", WhyHandler),
     (r"/gpufair/lab/mine", MineHandler),
+    (r"/gpufair/lab/allocations", AllocationsHandler),
+    (r"/gpufair/lab/coach", CoachHandler),
     (rf"/gpufair/lab/mine/{_WORKLOAD}/(?P<action>{'|'.join(_ELSEWHERE)})", MyActionHandler),
 ]

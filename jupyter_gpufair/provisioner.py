@@ -26,6 +26,7 @@ from jupyter_gpufair.launch import hooks_of, kernel_launch, saves_itself
 from jupyter_gpufair.relay import CHANNELS, HOST
 from jupyter_gpufair.session import Session
 from jupyter_gpufair.sessions import sessions
+from jupyter_gpufair.wish import wish_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,9 +106,10 @@ class GpufairProvisioner(KernelProvisionerBase):
             elif self.kernel_id in adopting:
                 await on_io(self.session.adopt())
             else:
-                await on_io(
-                    self.session.submit(self._launch(cmd, kwargs["given_env"]), self._spec(kwargs["given_env"]))
-                )
+                env = kwargs["given_env"]
+                # What the notebook asks for goes before its profile.
+                wish = await asyncio.to_thread(wish_of, env.get("JPY_SESSION_NAME", ""))
+                await on_io(self.session.submit(self._launch(cmd, env), self._spec(env) | wish))
         except GpufairError as err:
             if not again and self.session is not None:
                 await on_io(sessions().forget(self.session))

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import { gradient } from '../lib/lab/cluster.js';
 import { Teams, teamOf } from '../lib/lab/teams.js';
-import { asked, entitledGpus, explained, gpuTime, nodeText, spent, standing, when } from '../lib/lab/words.js';
+import { asked, cost, duration, entitledGpus, explained, gpuTime, nodeText, outlook, spent, standing, when } from '../lib/lab/words.js';
 
 const NOW = 1_800_000_000;
 const workload = (changes = {}) => ({
@@ -135,4 +135,29 @@ test('teams keep their colours whatever is drawn first', () => {
   assert.deepEqual(one.names, ['language', 'vision']);
   assert.equal(one.colour('vision'), other.colour('vision'));
   assert.notEqual(one.colour('vision'), one.colour('language'));
+});
+
+test('a choice says when it starts and what it costs', () => {
+  const choice = (changes = {}) => ({
+    outlook: 'now',
+    gpus: 8,
+    nodes: 1,
+    min_runtime_s: 3600,
+    at_s: null,
+    committed_gpu_s: 28_800,
+    of_budget: 0.031,
+    sentence: '',
+    ...changes
+  });
+  assert.equal(outlook(choice(), NOW), 'starts now');
+  assert.match(outlook(choice({ outlook: 'estimated', at_s: NOW + 60 }), NOW), /^starts about \d\d:\d\d$/);
+  assert.match(outlook(choice({ outlook: 'start by', at_s: NOW + 60 }), NOW), /^starts by \d\d:\d\d$/);
+  assert.equal(outlook(choice({ outlook: 'unknown' }), NOW), 'nobody can say when it starts');
+  assert.equal(cost(choice()), '8.0 GPU-h, 3.1 % of the budget');
+  assert.equal(cost(choice({ of_budget: 0.0000066 })), '8.0 GPU-h, under 0.1 % of the budget');
+  assert.equal(cost(choice({ committed_gpu_s: 0, of_budget: null })), 'free of charge');
+});
+
+test('durations are said as people say them', () => {
+  assert.deepEqual([8, 900, 3600, 5400, 28_800].map(duration), ['8 s', '15 min', '1 h', '1 h 30 min', '8 h']);
 });

@@ -118,3 +118,35 @@ def test_widgets_live_on_while_their_kernel_is_parked(lab: Lab, ui: Look, tmp_pa
     notebook = nbformat.read(lab.root / "widgets.ipynb", as_version=4)
     [first, *_] = notebook.cells[0].outputs
     assert "<caption>Budgets</caption>" in first["data"]["text/html"], "who has no kernel sees a table"
+
+
+def test_a_notebook_is_made_with_what_it_asks_for(lab: Lab, ui: Look, tmp_path: Path) -> None:
+    """The dialog says what each protection would mean; the session has what was chosen, and asks for it again later."""
+
+    def look(page: Page) -> None:
+        page.goto(f"{lab.url}lab?reset&token={lab.token}")
+        card = page.locator(".jp-LauncherCard", has_text="GPU Notebook")
+        card.click()
+        dialog = page.locator(".jp-Dialog")
+        form = dialog.locator(".jp-gpufair-wish")
+        form.get_by_role("combobox", name="Profile").select_option("vision")
+        choices = form.locator("fieldset label")
+        expect(choices.filter(has_text="1 h: starts now")).to_contain_text("1.0 GPU-h")
+        form.get_by_role("combobox", name="Budget").select_option("language")
+        form.get_by_role("spinbutton", name="GPUs on each node").fill("7")
+        expect(form.get_by_role("status")).to_contain_text("7 GPUs")
+        form.get_by_role("spinbutton", name="GPUs on each node").fill("1")
+        choices.filter(has_text="15 min:").locator("input").check()
+        assert violations(page, ".jp-gpufair-wish") == []
+        if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
+            dialog.locator(".jp-Dialog-content").screenshot(path=PICTURES / "new-notebook.png")
+        dialog.get_by_role("button", name="Create").click()
+        expect(page.locator(ITEM)).to_have_text(re.compile(r"running, protected 1\d:\d\d"), timeout=60_000)
+        with Client(state_dir=tmp_path / "state") as client:
+            [session] = [one for one in client.workloads() if one.live]
+            assert (session.gpus, session.allocation, session.min_runtime_s) == (1, "language", 900)
+            lab.request("DELETE", f"api/kernels/{session.id}")
+
+    ui(look)
+    notebook = nbformat.read(lab.root / "Untitled.ipynb", as_version=4)
+    assert notebook.metadata["gpufair_request"] == {"allocation": "language", "min_runtime_s": 900}

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpufair.client.types import AllocationView, Budgets, Explanation, NodeView, Queue, Workload
+from gpufair.client.insight import Choice, Coaching
+from gpufair.client.types import AllocationView, Budgets, Explanation, NodeView, Profile, Queue, Workload
+from jupyter_gpufair import wish
 from jupyter_gpufair.handlers import ACTIONS
 from jupyter_gpufair.overview import LAB_EVENT
 from jupyter_gpufair.view import SESSION_EVENT, SESSION_SCHEMA
@@ -57,6 +59,9 @@ def test_the_fake_has_the_shape_of_the_real_one() -> None:
         ("IBudgets", Budgets),
         ("INode", NodeView),
         ("IExplanation", Explanation),
+        ("IProfile", Profile),
+        ("IChoice", Choice),
+        ("ICoaching", Coaching),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
@@ -64,3 +69,16 @@ def test_the_panels_read_what_the_service_answers(interface: str, answer: type) 
     """They read less than it has, under its names."""
     assert fields(interface, LAB) <= {field.name for field in dataclasses.fields(answer)}
     assert f"'{LAB_EVENT}'" in LAB
+
+
+def test_a_notebook_asks_for_what_is_read() -> None:
+    """The dialog writes, the provisioner reads; both write and read the same names."""
+    assert {name.removesuffix("?") for name in re.findall(r"^  (\w+\??): ", _body("IWish"), re.MULTILINE)} == set(wish._KINDS)
+    launch = (Path(__file__).parents[2] / "labextension" / "src" / "lab" / "launch.ts").read_text(encoding="utf-8")
+    assert f"'{wish.KEY}'" in launch
+
+
+def _body(interface: str) -> str:
+    found = re.search(rf"export interface {interface} {{\n(.*?)\n}}", LAB, re.DOTALL)
+    assert found is not None, interface
+    return found[1]

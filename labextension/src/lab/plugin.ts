@@ -3,9 +3,12 @@
  */
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { Dialog, ICommandPalette, Notification, showDialog } from '@jupyterlab/apputils';
+import { ILauncher } from '@jupyterlab/launcher';
+import { INotebookTracker } from '@jupyterlab/notebook';
 import { LabIcon } from '@jupyterlab/ui-components';
 
 import { request, serverNow } from '../request.js';
+import { addLaunch } from './launch.js';
 import { LabPanel, Section } from './panel.js';
 import { makeParts } from './parts.js';
 import { LabReader, type MyAction } from './reader.js';
@@ -25,8 +28,14 @@ const lab: JupyterFrontEndPlugin<void> = {
   id: '@gpufair/labextension:lab',
   description: "A side panel with the reader's sessions, the queue, the budgets and the cluster.",
   autoStart: true,
-  optional: [ICommandPalette, ILayoutRestorer],
-  activate: (app: JupyterFrontEnd, palette: ICommandPalette | null, restorer: ILayoutRestorer | null) => {
+  optional: [ICommandPalette, ILayoutRestorer, ILauncher, INotebookTracker],
+  activate: (
+    app: JupyterFrontEnd,
+    palette: ICommandPalette | null,
+    restorer: ILayoutRestorer | null,
+    launcher: ILauncher | null,
+    tracker: INotebookTracker | null
+  ) => {
     const settings = app.serviceManager.serverSettings;
     const reader = new LabReader((path, init) => request(settings, path, init));
     const doing = {
@@ -50,6 +59,7 @@ const lab: JupyterFrontEndPlugin<void> = {
       execute: () => app.shell.activateById(panel.id)
     });
     palette?.addItem({ command: OPEN, category: 'GPU Fair Share' });
+    addLaunch(app, reader, icon, { launcher, palette, tracker });
   }
 };
 

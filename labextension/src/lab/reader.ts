@@ -1,7 +1,7 @@
 /**
  * What the panels ask of the Jupyter server, however it is reached.
  */
-import type { IBudgets, IExplanation, IMine, INode, IQueue, IWorkload } from './wire.js';
+import type { IBudgets, ICoaching, IExplanation, IMine, INode, IProfile, IQueue, IWish, IWorkload } from './wire.js';
 
 /** Calls `gpufair/…` of the server; the answer's JSON, null where there is no such thing (404). */
 export type Ask = (path: string[], init?: RequestInit) => Promise<unknown>;
@@ -31,6 +31,25 @@ export class LabReader {
 
   async mine(): Promise<IMine[]> {
     return ((await this._read('mine')) as { sessions: IMine[] }).sessions;
+  }
+
+  async profiles(): Promise<IProfile[]> {
+    return ((await this._read('profiles')) as { profiles: IProfile[] }).profiles;
+  }
+
+  /** Leaves of the budget tree where the reader may submit. */
+  async allocations(): Promise<string[]> {
+    return ((await this._read('allocations')) as { allocations: string[] }).allocations;
+  }
+
+  /** What a wish would mean, with each of these protections. */
+  async coach(profile: string, wish: IWish, protectionsS: number[]): Promise<ICoaching> {
+    const body = JSON.stringify({ profile, ...wish, min_runtimes_s: protectionsS });
+    const answer = await this._ask(['lab', 'coach'], { method: 'POST', body });
+    if (answer === null) {
+      throw new Error('This Jupyter server is older than this page: restart it.');
+    }
+    return answer as ICoaching;
   }
 
   /** Why a workload waits; null for one that is gone. */

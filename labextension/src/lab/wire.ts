@@ -85,3 +85,43 @@ export interface IMine extends ISession {
   /** Of its notebook, below this server's root; null where it is elsewhere. */
   path: string | null;
 }
+
+export interface IProfile {
+  name: string;
+  display_name: string;
+  gpus: number;
+  nodes: number;
+  gpu_type: string;
+  allocation: string;
+  min_runtime_s: number | null;
+}
+
+/** What a notebook asks for, as its metadata has it under `gpufair_request`; what is missing is the profile's. */
+export interface IWish {
+  allocation?: string;
+  gpus?: number;
+  nodes?: number;
+  gpu_type?: string;
+  min_runtime_s?: number;
+}
+
+/** One way to ask, and what would come of it. */
+export interface IChoice {
+  outlook: 'now' | 'makes room' | 'start by' | 'estimated' | 'unknown' | 'refused';
+  gpus: number;
+  nodes: number;
+  min_runtime_s: number;
+  at_s: number | null;
+  committed_gpu_s: number;
+  /** The committed GPU time as a fraction of the allocation's budget. */
+  of_budget: number | null;
+  sentence: string;
+}
+
+export interface ICoaching {
+  now_s: number;
+  asked: IChoice;
+  choices: IChoice[];
+  advice: string;
+  warnings: string[];
+}

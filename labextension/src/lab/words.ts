@@ -2,7 +2,7 @@
  * The lab in words. Pure: the time comes in.
  */
 import { clock, countdown, localised } from '../text.js';
-import type { IAllocation, IBudgets, IExplanation, INode, IWorkload } from './wire.js';
+import type { IAllocation, IBudgets, IChoice, IExplanation, INode, IWorkload } from './wire.js';
 
 export function gpus(count: number): string {
   return count === 1 ? '1 GPU' : `${count} GPUs`;
@@ -94,4 +94,44 @@ export function nodeText(node: INode, here: IWorkload[], nowS: number): string[]
     lines.push(`${gpus(landing.gpus)} kept for ${landing.workload.slice(0, 8)}${by === null ? '' : ` until ${clock(by, nowS)}`}`);
   }
   return lines;
+}
+
+export function duration(seconds: number): string {
+  const minutes = Math.round(seconds / 60);
+  if (seconds < 60) {
+    return `${Math.round(seconds)} s`;
+  }
+  return minutes % 60 ? (minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`) : `${minutes / 60} h`;
+}
+
+/** When a choice would start. */
+export function outlook(choice: IChoice, nowS: number): string {
+  const at = choice.at_s === null ? '' : ` ${clock(choice.at_s, nowS)}`;
+  switch (choice.outlook) {
+    case 'now':
+      return 'starts now';
+    case 'makes room':
+      return `starts${at ? ` about${at}` : ' soon'}: others make room`;
+    case 'start by':
+      return `starts by${at}`;
+    case 'estimated':
+      return `starts about${at}`;
+    case 'refused':
+      return 'refused';
+    default:
+      return 'nobody can say when it starts';
+  }
+}
+
+/** What a choice costs of the budget. */
+export function cost(choice: IChoice): string {
+  if (choice.committed_gpu_s <= 0) {
+    return 'free of charge';
+  }
+  if (choice.of_budget === null) {
+    return gpuTime(choice.committed_gpu_s);
+  }
+  const percent = 100 * choice.of_budget;
+  const part = percent < 0.1 ? 'under 0.1' : percent < 10 ? percent.toFixed(1) : percent.toFixed(0);
+  return `${gpuTime(choice.committed_gpu_s)}, ${part} % of the budget`;
 }
