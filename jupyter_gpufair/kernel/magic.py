@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from gpufair.core.errors import GpufairError
-from jupyter_gpufair.kernel import lab
 from jupyter_gpufair.kernel.replay import Recipes
 
 ASK = "ask"  # in the metadata of an output: what the supervisor, which hears all outputs, is to do
@@ -23,6 +24,17 @@ class UnknownCommand(GpufairError):
         return f"%gpufair knows {', '.join(self.known)}, not {self.word!r}"
 
 
+class NotHere(GpufairError):
+    """The kernel's environment has no client of the scheduler."""
+
+    def __init__(self, word: str, missing: str) -> None:
+        super().__init__(word, missing)
+        self.word, self.missing = word, missing
+
+    def __str__(self) -> str:
+        return f"%gpufair {self.word} needs {self.missing}, which this kernel does not have; the side panel tells the same"
+
+
 class Magic:
     """``%gpufair WORD …``. ``commands`` is a table of words, for more of them to be added."""
 
@@ -35,7 +47,7 @@ class Magic:
             "replay": self._replay,
             "rerun": rerun,
             "preflight": lambda line: preflight(float(line)) if line else preflight(2.0),
-            **lab.commands(),
+            **{word: partial(_asked, word) for word in ("status", "why", "budget")},
         }
         shell.register_magic_function(self.run, "line", "gpufair")
 
@@ -74,3 +86,12 @@ class Magic:
     def _checkpoint(self, line: str) -> None:
         text = "The session will be saved when this cell has ended; the status bar tells how that went."
         self._shell.display_pub.publish({"text/plain": text}, metadata={"gpufair": {ASK: "checkpoint"}})
+
+
+def _asked(word: str, line: str) -> None:
+    """What the scheduler is asked. By name: its client is no part of a kernel, and may not be installed beside one."""
+    try:
+        module = import_module("jupyter_gpufair.asks")
+    except ImportError as err:
+        raise NotHere(word, err.name or str(err)) from None
+    getattr(module, word)(line)

@@ -7,10 +7,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gpufair.cli.explained import print_explanation, print_standing
+from gpufair.cli.output import line
+from gpufair.cli.words import ago, clean, gpu_time, protection, shape, size, what
+from gpufair.client import Client
+from gpufair.client.exchange import Patience
 from gpufair.core.errors import GpufairError
 
 if TYPE_CHECKING:
-    from gpufair.client import Client, Workload
+    from gpufair.client import Workload
 
 _PATIENCE_S = 3.0  # a cell waits for it
 
@@ -26,15 +31,7 @@ class NoLab(GpufairError):
         return f"this kernel cannot ask the scheduler ({self.why}); the status bar and the side panel of the notebook can"
 
 
-def commands() -> dict[str, Callable[[str], None]]:
-    """The words that ``%gpufair`` knows about the lab; nothing is imported before one is used."""
-    return {"status": _status, "why": _why, "budget": _budget}
-
-
 def _ask(answer: Callable[[Client, Workload], None]) -> None:
-    from gpufair.client import Client  # noqa: PLC0415 - an HTTP client, which most kernels never need
-    from gpufair.client.exchange import Patience  # noqa: PLC0415
-
     mine = os.environ.get("GPUFAIR_WORKLOAD")
     if not mine:
         raise NoLab("it is no session of the scheduler")
@@ -45,28 +42,27 @@ def _ask(answer: Callable[[Client, Workload], None]) -> None:
         raise NoLab(str(err)) from None
 
 
-def _status(_: str) -> None:
-    from gpufair.cli import words  # noqa: PLC0415
-    from gpufair.cli.output import line  # noqa: PLC0415
+def status(_: str) -> None:
+    """Print this session's state, GPUs, protection, budget and last checkpoint."""
 
     def tell(_: Client, session: Workload) -> None:
         now = time.time()
         nodes = ", ".join(lease.node for lease in session.leases)
         parts = [
-            f"{words.clean(session.label)} ({session.id[:8]}) is {words.what(session)}",
-            f"GPUs: {words.shape(session)}{f' on {nodes}' if nodes else ''}",
-            f"protected: {words.protection(session, now)}",
-            f"budget: {words.clean(session.allocation)}, charged {words.gpu_time(session.charged_gpu_s)}",
+            f"{clean(session.label)} ({session.id[:8]}) is {what(session)}",
+            f"GPUs: {shape(session)}{f' on {nodes}' if nodes else ''}",
+            f"protected: {protection(session, now)}",
+            f"budget: {clean(session.allocation)}, charged {gpu_time(session.charged_gpu_s)}",
         ]
         if session.checkpoint is not None:
-            parts.append(f"saved {words.ago(session.checkpoint.at_s, now)} ago, {words.size(session.checkpoint.size_bytes)}")
+            parts.append(f"saved {ago(session.checkpoint.at_s, now)} ago, {size(session.checkpoint.size_bytes)}")
         line("\n".join(parts))
 
     _ask(tell)
 
 
-def _why(_: str) -> None:
-    from gpufair.cli.explained import print_explanation  # noqa: PLC0415
+def why(_: str) -> None:
+    """Print why it is where it is, and what could take its GPUs."""
 
     def tell(client: Client, session: Workload) -> None:
         known = {workload.id: workload for workload in client.workloads()}
@@ -75,7 +71,6 @@ def _why(_: str) -> None:
     _ask(tell)
 
 
-def _budget(_: str) -> None:
-    from gpufair.cli.explained import print_standing  # noqa: PLC0415
-
+def budget(_: str) -> None:
+    """Print how its allocation stands among its siblings."""
     _ask(lambda client, session: print_standing(client.budgets_why(session.allocation)))
