@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from gpufair.cli.output import emit_json, line, pairs
 from gpufair.cli.words import plural, span
 
 cpu = typer.Typer(help="A pool of this machine's cores for notebooks, which outlives them: start, status, stop.", no_args_is_help=True)
+AtGateway = Annotated[bool, typer.Option("--gateway", help="Not the one of this machine, but those that notebooks started at a dask-gateway.")]
 Folder = Annotated[
     Path | None,
     typer.Option("--state-dir", metavar="FOLDER", file_okay=False, help="Where its key lies; beats $GPUFAIR_STATE_DIR."),
@@ -42,10 +43,13 @@ def start(
 
 
 @cpu.command("status")
-def status(as_json: AsJson = False, state_dir: Folder = None) -> None:
+def status(gateway: AtGateway = False, as_json: AsJson = False, state_dir: Folder = None) -> None:
     """Show the pool and what it does."""
     from gpufair.cpu import resident  # noqa: PLC0415 - as above
 
+    if gateway:
+        _clusters("started", state_dir, as_json)
+        return
     living = resident.found(state_dir)
     if living is None:
         if as_json:
@@ -72,15 +76,34 @@ def status(as_json: AsJson = False, state_dir: Folder = None) -> None:
 
 
 @cpu.command("stop")
-def stop(as_json: AsJson = False, state_dir: Folder = None) -> None:
+def stop(gateway: AtGateway = False, as_json: AsJson = False, state_dir: Folder = None) -> None:
     """End the pool, with the tasks that it runs and the results that it holds."""
     from gpufair.cpu import resident  # noqa: PLC0415 - as above
 
+    if gateway:
+        _clusters("stop", state_dir, as_json)
+        return
     ended = resident.stop(state_dir)
     if as_json:
         emit_json({"stopped": ended is not None})
     else:
         line("no CPU pool runs on this machine" if ended is None else f"the CPU pool at {ended.address} has ended")
+
+
+def _clusters(what: Literal["started", "stop"], state_dir: Path | None, as_json: bool) -> None:
+    """Look at, or end, the clusters of notebooks at gateways."""
+    from gpufair.cpu import gateway  # noqa: PLC0415 - as above
+
+    found = getattr(gateway, what)(state_dir)
+    if as_json:
+        emit_json([{name: value for name, value in vars(each).items() if name != "security"} for each in found])
+        return
+    for each in found:
+        line(f"{each.name} at {each.gateway}: {'stopped' if what == 'stop' else each.status}")
+        if what == "started" and each.dashboard:
+            line(f"  dashboard {each.dashboard}")
+    if not found:
+        line("no cluster of your notebooks runs at a gateway")
 
 
 def _size(text: str) -> int:

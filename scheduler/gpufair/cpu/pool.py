@@ -8,19 +8,19 @@ import sys
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from typing import Any, Literal
+from typing import Any
 
 import dask.config
 import distributed
 from distributed.config import defaults as dask_defaults
 
-from gpufair.cpu import kept, local, resident, worker
+from gpufair.cpu import gateway, kept, local, resident, worker
 from gpufair.cpu.environment import compare
 from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, WorkerDied, WorkersGone, WrongEnvironment
 from gpufair.cpu.parcel import Parcel, pack
-from gpufair.cpu.task import Task, Where, attach, cancelled
+from gpufair.cpu.task import Kind, Task, Where, attach, cancelled
 from gpufair.cpu.waiting import Watch
 
 ADDRESS = "GPUFAIR_CPU_POOL"  # of a Dask scheduler; without it the pool is this machine
@@ -38,7 +38,7 @@ class Pool:
         self,
         client: Any,
         cluster: Any,
-        kind: Literal["own", "machine", "address"],
+        kind: Kind,
         warn_bytes: int = WARN_BYTES,
         by_reference: Sequence[str] = (),
         workers_wait_s: float = WORKERS_WAIT_S,
@@ -46,6 +46,7 @@ class Pool:
         self.client, self._cluster = client, cluster
         self.warn_bytes, self.by_reference = warn_bytes, tuple(by_reference)
         self.address: str = client.scheduler.address
+        self.dashboard: str | None = None  # for a browser
         self.where = Where(kind, self.address, str(client.scheduler_info()["id"]), platform.node())
         self.kept = set[str]()  # tickets that the scheduler keeps for who restores this session
         self.attempts = 1 + int(dask.config.get("distributed.scheduler.allowed-failures"))
@@ -62,6 +63,9 @@ class Pool:
             for difference in told:
                 warnings.warn(f"CPU pool: {difference}; objects of it may not be read alike", stacklevel=3)
         client.register_plugin(worker.StopUnwanted())
+
+    def __repr__(self) -> str:
+        return f"<CPU pool at {self.address}{f', to be watched at {self.dashboard}' if self.dashboard else ''}>"
 
     def submit(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Task:
         """Call ``function`` in the pool, with the notebook's code and values as they are now.
@@ -227,6 +231,7 @@ def connect(
     address: str | None = None,
     *,
     workers: int | None = None,
+    options: Mapping[str, Any] | None = None,
     security: Any = None,
     warn_bytes: int = WARN_BYTES,
     by_reference: Sequence[str] = (),
@@ -238,8 +243,11 @@ def connect(
     process.
 
     Args:
-        address: Of a Dask scheduler, as ``tcp://host:8786``. Whoever runs it runs your code: give no stranger's.
-        workers: How many processes of its own on this machine, where there is no address; by default one per core.
+        address: Of a Dask scheduler, as ``tcp://host:8786``, or of a dask-gateway, as ``gateway://host``. Whoever runs it
+            runs your code: give no stranger's.
+        workers: How many processes of its own on this machine, where there is no address; by default one per core. At a
+            gateway, how many at most.
+        options: For the cluster at a gateway: what that one offers, as an image.
         security: A ``distributed.Security``, for schedulers that ask for certificates.
         warn_bytes: A call that sends more than this to the pool warns.
         by_reference: Modules beside the notebook that the workers have installed, and that need not travel.
@@ -257,6 +265,9 @@ def connect(
     _keep_settings()
     if not asked and workers is None and (living := resident.found()) is not None:
         pool = _machine(living, warn_bytes, by_reference, workers_wait_s)
+    elif asked and gateway.meant(asked):
+        cluster = gateway.found(asked, workers=workers, options=options, wait_s=workers_wait_s)
+        pool = _gateway(cluster, warn_bytes, by_reference, workers_wait_s)
     elif asked:
         pool = _opened("address", asked, security, _CHECK, warn_bytes, by_reference, workers_wait_s)
     else:
@@ -270,7 +281,13 @@ def _machine(living: resident.Resident, *settings: Any) -> Pool:
     return _opened("machine", living.address, living.security(), "run `gpufair cpu stop` and `gpufair cpu start`", *settings)
 
 
-def _opened(kind: Literal["own", "machine", "address"], target: Any, security: Any, remedy: str, *settings: Any) -> Pool:
+def _gateway(cluster: gateway.Cluster, *settings: Any) -> Pool:
+    pool = _opened("gateway", cluster.address, cluster.security, "run `gpufair cpu stop --gateway` and connect again", *settings)
+    pool.dashboard = cluster.dashboard
+    return pool
+
+
+def _opened(kind: Kind, target: Any, security: Any, remedy: str, *settings: Any) -> Pool:
     """Connect to the address, or the cluster of our own, that ``target`` is."""
     cluster = target if kind == "own" else None
     try:
@@ -308,6 +325,10 @@ def reach(where: Where, what: str) -> Pool:
             there = "this machine" if where.machine == here else f"the machine {where.machine}, and this kernel is on {here}"
             raise kept.ResultGone(what, f"the pool of `gpufair cpu start` that had it was on {there}, and is not to be found")
         pool = _machine(living)
+    elif where.kind == "gateway":
+        if (cluster := gateway.again(where.address)) is None:
+            raise kept.ResultGone(what, f"the cluster of a dask-gateway that had it, {where.address}, has ended")
+        pool = _gateway(cluster)
     else:
         try:
             pool = _opened("address", where.address, None, _CHECK)

@@ -15,6 +15,7 @@ from gpufair.workload import companions
 if TYPE_CHECKING:
     from gpufair.cpu.pool import Pool
 
+Kind = Literal["own", "machine", "address", "gateway"]  # of a pool
 cancelled: set[str] = set()  # tickets
 _living: weakref.WeakSet[Task] = weakref.WeakSet()
 _restored: dict[str, str] = {}  # ticket -> id of its scheduler; those that came with a checkpoint
@@ -26,13 +27,13 @@ class Where:
     """Which pool has a task.
 
     Attributes:
-        kind: ``own`` (it ends with the kernel), ``machine`` (of `gpufair cpu start`) or ``address``.
+        kind: ``own`` (it ends with the kernel), ``machine`` (of `gpufair cpu start`), ``address``, or ``gateway``: a cluster there.
         address: Of the scheduler.
         scheduler: Its id, which another one at the same address does not have.
         machine: The name of the kernel's.
     """
 
-    kind: Literal["own", "machine", "address"]
+    kind: Kind
     address: str
     scheduler: str
     machine: str
