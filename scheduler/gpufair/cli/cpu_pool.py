@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gpufair.cli.options import AsJson
 from gpufair.cli.output import emit_json, line, pairs
 from gpufair.cli.words import plural, span
+
+if TYPE_CHECKING:
+    from gpufair.client.types import CpuPool
+    from gpufair.cpu.resident import Resident
 
 cpu = typer.Typer(help="A pool of this machine's cores for notebooks, which outlives them: start, status, stop.", no_args_is_help=True)
 AtGateway = Annotated[bool, typer.Option("--gateway", help="Not the one of this machine, but those that notebooks started at a dask-gateway.")]
@@ -44,35 +50,60 @@ def start(
 
 @cpu.command("status")
 def status(gateway: AtGateway = False, as_json: AsJson = False, state_dir: Folder = None) -> None:
-    """Show the pool and what it does."""
-    from gpufair.cpu import resident  # noqa: PLC0415 - as above
+    """Show the pool and what it does, and which pool notebooks use."""
+    from gpufair.cpu import resident, served  # noqa: PLC0415 - as above
 
     if gateway:
         _clusters("started", state_dir, as_json)
         return
     living = resident.found(state_dir)
-    if living is None:
-        if as_json:
-            emit_json({"running": False})
-        else:
-            line("no CPU pool runs on this machine; `gpufair cpu start` starts one")
-        return
-    now = resident.figures(living)
+    used, kept = served.chosen(state_dir)
+    now = None if living is None else resident.figures(living)
     if as_json:
-        emit_json({"running": True, **resident.told(living), "now": now, "log": str(resident.place(state_dir, "log"))})
+        own = {} if living is None else {**resident.told(living), "now": now, "log": str(resident.place(state_dir, "log"))}
+        emit_json({"running": living is not None, **own, "notebooks_use": used, "service": None if kept is None else _told(kept)})
         return
+    rows = [("notebooks use", _used(used, kept))]
+    if living is None:
+        rows.insert(0, ("pool", "none of your own runs on this machine; `gpufair cpu start` starts one"))
+    else:
+        rows[:0] = _about(living, now or {}, str(resident.place(state_dir, "log")))
+    pairs(rows)
+
+
+def _about(living: Resident, now: dict[str, Any], log: str) -> list[tuple[str, str]]:
     doing = "it does not answer; `gpufair cpu stop`, then start it again"
     if now["workers"] is not None:
         doing = f"{plural(now['workers'], 'worker')} of up to {living.workers}, {plural(now['tasks'], 'task')}, {plural(now['clients'], 'notebook')}"
-    pairs(
-        [
-            ("pool", living.address),
-            ("process", f"pid {living.pid}, up {span(time.time() - living.started_s)}"),
-            ("now", doing),
-            ("memory", f"{living.memory_bytes / 2**30:.1f} GiB for each worker"),
-            ("log", str(resident.place(state_dir, "log"))),
-        ]
-    )
+    return [
+        ("pool", living.address),
+        ("process", f"pid {living.pid}, up {span(time.time() - living.started_s)}"),
+        ("now", doing),
+        ("memory", f"{living.memory_bytes / 2**30:.1f} GiB for each worker"),
+        ("log", log),
+    ]
+
+
+def _used(used: str, kept: CpuPool | None) -> str:
+    """Which pool notebooks use, in words."""
+    if used == "address":
+        return f"the one at {os.environ['GPUFAIR_CPU_POOL']} ($GPUFAIR_CPU_POOL)"
+    if used == "own":
+        return "this pool"
+    if used == "service" and kept is not None:
+        where = {
+            "stopped": "it starts when a notebook first asks",
+            "starting": "it is starting",
+        }.get(kept.state, kept.address + (f", up to {plural(kept.workers, 'worker')}" if kept.workers else ""))
+        quota = f"; at most {plural(kept.tasks_per_user, 'task')} of each user at once" if kept.tasks_per_user else ""
+        return f"that of the scheduler service: {where}{quota}"
+    why = f" (that of the scheduler service has failed: {kept.reason})" if kept is not None and kept.reason else ""
+    return f"workers of their own, which end with them{why}"
+
+
+def _told(kept: CpuPool) -> dict[str, Any]:
+    """What others may see of it."""
+    return {name: value for name, value in asdict(kept).items() if name not in {"ca", "certificate", "key", "allocation", "user"}}
 
 
 @cpu.command("stop")

@@ -22,6 +22,7 @@ from gpufair.client.types import (
     CheckedCheckpoint,
     CheckpointView,
     Connection,
+    CpuPool,
     Explanation,
     LogPage,
     NodeView,
@@ -319,6 +320,14 @@ class AsyncClient:
     async def timeline(self, after: int = 0) -> list[dict[str, Any]]:
         """See ``calls.timeline``."""
         return await self.send(calls.timeline(after))
+
+    async def cpu_pool(self) -> CpuPool:
+        """See ``calls.cpu_pool``."""
+        return await self.send(calls.cpu_pool())
+
+    async def join_cpu_pool(self, workload: str | None = None) -> CpuPool:
+        """See ``calls.join_cpu_pool``."""
+        return await self.send(calls.join_cpu_pool(workload))
 
     async def snapshot(self) -> dict[str, Any]:
         """See ``calls.snapshot``."""

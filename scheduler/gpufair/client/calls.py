@@ -16,6 +16,7 @@ from gpufair.client.types import (
     CheckedCheckpoint,
     CheckpointView,
     Connection,
+    CpuPool,
     Explanation,
     LogPage,
     NodeView,
@@ -307,6 +308,17 @@ def timeline_page(
 def snapshot() -> Call[dict[str, Any]]:
     """The whole state, to try budgets and options on: ``{"seq", "at_s", "version", "state"}``; budget owners, operators."""
     return Call("GET", f"{API}/snapshot", _object)
+
+
+def cpu_pool() -> Call[CpuPool]:
+    """The CPU pool that the service keeps; nothing is started."""
+    return Call("GET", f"{API}/cpu-pool", lambda data: read(CpuPool, data))
+
+
+def join_cpu_pool(workload: str | None = None) -> Call[CpuPool]:
+    """The same with its key, started if need be: ask again while it is ``starting``. ``workload``: whose tasks ours are."""
+    body = {} if workload is None else {"workload": workload}
+    return Call("POST", f"{API}/cpu-pool/join", lambda data: read(CpuPool, data), json=body)
 
 
 def _period(since_s: float | None, until_s: float | None) -> dict[str, str]:

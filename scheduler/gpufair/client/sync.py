@@ -22,6 +22,7 @@ from gpufair.client.types import (
     CheckedCheckpoint,
     CheckpointView,
     Connection,
+    CpuPool,
     Explanation,
     LogPage,
     NodeView,
@@ -310,6 +311,14 @@ class Client:
     def timeline(self, after: int = 0) -> list[dict[str, Any]]:
         """See ``calls.timeline``."""
         return self.send(calls.timeline(after))
+
+    def cpu_pool(self) -> CpuPool:
+        """See ``calls.cpu_pool``."""
+        return self.send(calls.cpu_pool())
+
+    def join_cpu_pool(self, workload: str | None = None) -> CpuPool:
+        """See ``calls.join_cpu_pool``."""
+        return self.send(calls.join_cpu_pool(workload))
 
     def snapshot(self) -> dict[str, Any]:
         """See ``calls.snapshot``."""

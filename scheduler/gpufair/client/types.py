@@ -324,6 +324,31 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuPool:
+    """The CPU pool that the service keeps (``kept``), or knows of.
+
+    ``state``: off, stopped (nobody has asked for it), starting, running or failed. ``memory_bytes`` is of one worker.
+    What follows it is answered to who joins: the leaf and the user that tasks are counted for, and PEM texts.
+    """
+
+    state: str
+    address: str = ""
+    reason: str = ""
+    kept: bool = False
+    workers: int = 0
+    memory_bytes: int = 0
+    tasks_per_user: int = 0
+    pid: int = 0
+    started_s: float = 0.0
+    log: str = ""
+    allocation: str = ""
+    user: str = ""
+    ca: str = field(default="", repr=False)
+    certificate: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """A named shape that users start; each one is a kernelspec in Jupyter."""
 

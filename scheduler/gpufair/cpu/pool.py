@@ -16,19 +16,20 @@ import dask.config
 import distributed
 from distributed.config import defaults as dask_defaults
 
-from gpufair.cpu import gateway, kept, local, resident, worker
+from gpufair.core.errors import GpufairError
+from gpufair.cpu import gateway, kept, local, resident, served, worker
 from gpufair.cpu.environment import compare
 from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, WorkerDied, WorkersGone, WrongEnvironment
 from gpufair.cpu.parcel import Parcel, pack
 from gpufair.cpu.task import Kind, Task, Where, attach, cancelled
 from gpufair.cpu.waiting import Watch
 
-ADDRESS = "GPUFAIR_CPU_POOL"  # of a Dask scheduler; without it the pool is this machine
 WARN_BYTES = 64 << 20
 WORKERS_WAIT_S = 600.0  # a cluster that starts machines when they are asked for needs minutes
 _POLL_S = 0.5
 _CHECK = "check the address, or leave it out for this machine's cores"
 _CONNECT_S = 10.0
+_NOTICED_S = 2.0  # in which the service sees that its pool has just died
 
 
 class Pool:
@@ -50,18 +51,13 @@ class Pool:
         self.where = Where(kind, self.address, str(client.scheduler_info()["id"]), platform.node())
         self.kept = set[str]()  # tickets that the scheduler keeps for who restores this session
         self.attempts = 1 + int(dask.config.get("distributed.scheduler.allowed-failures"))
-        here = worker.versions()
         try:
             there = client.run(worker.versions, on_error="raise")
         except ModuleNotFoundError as err:
             raise WrongEnvironment((f"the workers have no {err.name}; install jupyter-gpufair there",)) from None
         self.workers_wait_s, self.had_workers = workers_wait_s, bool(there)
         for found in there.values():
-            refused, told = compare(here, found)
-            if refused:
-                raise WrongEnvironment(tuple(refused))
-            for difference in told:
-                warnings.warn(f"CPU pool: {difference}; objects of it may not be read alike", stacklevel=3)
+            _compare(found)
         client.register_plugin(worker.StopUnwanted())
 
     def __repr__(self) -> str:
@@ -223,6 +219,14 @@ class Pool:
             self._cluster.close()
 
 
+def _compare(there: dict[str, str]) -> None:
+    refused, told = compare(worker.versions(), there)
+    if refused:
+        raise WrongEnvironment(tuple(refused))
+    for difference in told:
+        warnings.warn(f"CPU pool: {difference}; objects of it may not be read alike", stacklevel=4)
+
+
 _current: list[Pool] = []
 _others: list[Pool] = []  # that have tasks of a session that was restored, while another one is in use
 
@@ -239,8 +243,8 @@ def connect(
 ) -> Pool:
     """Use the pool at ``address`` from now on; by default ``$GPUFAIR_CPU_POOL``, or else one on this machine.
 
-    That is the one of ``gpufair cpu start``, where it runs and ``workers`` is not given, or else one that ends with this
-    process.
+    That is the one of ``gpufair cpu start``, where it runs, or else that of the scheduler service; where there is neither,
+    or ``workers`` is given, one that ends with this process.
 
     Args:
         address: Of a Dask scheduler, as ``tcp://host:8786``, or of a dask-gateway, as ``gateway://host``. Whoever runs it
@@ -260,20 +264,51 @@ def connect(
     """
     if not workers_wait_s > 0:
         raise ValueError(f"workers_wait_s is {workers_wait_s}; give seconds, more than 0")
-    asked = address or os.environ.get(ADDRESS)
+    asked = address or os.environ.get(served.ADDRESS)
     close()
     _keep_settings()
-    if not asked and workers is None and (living := resident.found()) is not None:
-        pool = _machine(living, warn_bytes, by_reference, workers_wait_s)
-    elif asked and gateway.meant(asked):
-        cluster = gateway.found(asked, workers=workers, options=options, wait_s=workers_wait_s)
-        pool = _gateway(cluster, warn_bytes, by_reference, workers_wait_s)
+    settings = warn_bytes, by_reference, workers_wait_s
+    pool: Pool | None = None
+    if asked and gateway.meant(asked):
+        pool = _gateway(gateway.found(asked, workers=workers, options=options, wait_s=workers_wait_s), *settings)
     elif asked:
-        pool = _opened("address", asked, security, _CHECK, warn_bytes, by_reference, workers_wait_s)
-    else:
+        pool = _opened("address", asked, security, _CHECK, *settings)
+    elif workers is None and (living := resident.found()) is not None:
+        pool = _machine(living, *settings)
+    elif workers is None:
+        pool = _of_the_service(*settings)
+    if pool is None:
         security = local.new_key()
-        pool = _opened("own", local.cluster(workers, security), security, "", warn_bytes, by_reference, workers_wait_s)
+        pool = _opened("own", local.cluster(workers, security), security, "", *settings)
     _current.append(pool)
+    return pool
+
+
+def _of_the_service(*settings: Any) -> Pool | None:
+    """None where there is none, or none that this notebook can use: nobody has asked for this very one."""
+    try:
+        found = served.ask()
+        try:
+            return None if found is None else _served(found, *settings)
+        except PoolMissing:
+            time.sleep(_NOTICED_S)
+            found = served.ask()
+            return None if found is None else _served(found, *settings)
+    except Exception as err:  # noqa: BLE001 - another release of Dask there may fail in any way
+        told = err if isinstance(err, GpufairError) else f"{type(err).__name__}: {err}"
+        warnings.warn(f"workers of this notebook's own are used, not the scheduler service's CPU pool: {told}", stacklevel=3)
+        return None
+
+
+def _served(found: served.Served, *settings: Any) -> Pool:
+    pool = _opened("service", found.address, found.security(), "ask its operator", *settings)
+    try:
+        served.introduce(pool.client, found.leaf, found.user)
+        if not pool.had_workers:  # they start when there is something to do, from where the scheduler was started
+            _compare(pool.client.run_on_scheduler(worker.versions))
+    except BaseException:
+        pool.close()
+        raise
     return pool
 
 
@@ -329,6 +364,14 @@ def reach(where: Where, what: str) -> Pool:
         if (cluster := gateway.again(where.address)) is None:
             raise kept.ResultGone(what, f"the cluster of a dask-gateway that had it, {where.address}, has ended")
         pool = _gateway(cluster)
+    elif where.kind == "service":
+        try:
+            found = served.ask(start=False)
+        except GpufairError as err:
+            raise kept.ResultGone(what, f"the scheduler service's pool cannot be reached: {err}") from None
+        if found is None or found.address != where.address:
+            raise kept.ResultGone(what, "the scheduler service's pool was started anew, or is on another machine")
+        pool = _served(found)
     else:
         try:
             pool = _opened("address", where.address, None, _CHECK)

@@ -15,7 +15,7 @@ from gpufair.workload import companions
 if TYPE_CHECKING:
     from gpufair.cpu.pool import Pool
 
-Kind = Literal["own", "machine", "address", "gateway"]  # of a pool
+Kind = Literal["own", "machine", "service", "address", "gateway"]  # of a pool
 cancelled: set[str] = set()  # tickets
 _living: weakref.WeakSet[Task] = weakref.WeakSet()
 _restored: dict[str, str] = {}  # ticket -> id of its scheduler; those that came with a checkpoint
@@ -27,7 +27,8 @@ class Where:
     """Which pool has a task.
 
     Attributes:
-        kind: ``own`` (it ends with the kernel), ``machine`` (of `gpufair cpu start`), ``address``, or ``gateway``: a cluster there.
+        kind: ``own`` (it ends with the kernel), ``machine`` (of `gpufair cpu start`), ``service`` (that it keeps), ``address``, or
+            ``gateway``: a cluster there.
         address: Of the scheduler.
         scheduler: Its id, which another one at the same address does not have.
         machine: The name of the kernel's.

@@ -277,6 +277,7 @@ class Agent:
                 incarnation=command.incarnation,
                 devices=devices,
                 tag=tag,
+                state_dir=str(self._config.state_dir),
             )
             item.launch(
                 {

@@ -25,10 +25,16 @@ def workload_environment(
     incarnation: int,
     devices: Sequence[str],
     tag: str,
+    state_dir: str = "",
     base: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Environment for one start of a workload. What names its GPUs cannot be overridden by ``launch_env``."""
+    """Environment for one start of a workload. What names its GPUs cannot be overridden by ``launch_env``.
+
+    ``state_dir`` is that of its service, so that it finds that one and what it keeps.
+    """
     env = {name: value for name, value in base.items() if not _SECRET.fullmatch(name) and name not in _FOREIGN}
+    if state_dir:
+        env["GPUFAIR_STATE_DIR"] = state_dir
     env.update(launch_env)
     env.update(
         CUDA_VISIBLE_DEVICES=visible_devices(devices),

@@ -12,6 +12,7 @@ from gpufair.core.units import Instant
 from gpufair.service.agents import AgentHub
 from gpufair.service.auth import Authenticator, Principal
 from gpufair.service.config import Config
+from gpufair.service.cpu_pool import CpuPool
 from gpufair.service.dispatch import Dispatcher
 from gpufair.service.journal import Journal
 from gpufair.service.lifetime import Lifetime
@@ -33,6 +34,7 @@ class Context:
     dispatcher: Dispatcher
     hub: AgentHub
     lifetime: Lifetime
+    cpu_pool: CpuPool
     started_at: Instant
     version: str
     embedded: bool

@@ -141,3 +141,9 @@ class Reports(Strict):
 
     boot: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     reports: Annotated[list[dict[str, Any]], Field(max_length=10_000)]
+
+
+class JoinPool(Strict):
+    """Who asks for the CPU pool: the workload that it runs in, if any."""
+
+    workload: WorkloadName | None = None

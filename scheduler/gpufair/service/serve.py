@@ -32,6 +32,7 @@ from gpufair.service.auth import Authenticator, owner_name
 from gpufair.service.backends.local import LocalAgents, inventories
 from gpufair.service.config import UNTIL_IDLE, Config, find_config, load_config
 from gpufair.service.context import Context
+from gpufair.service.cpu_pool import CpuPool
 from gpufair.service.dispatch import Dispatcher
 from gpufair.service.durations import parse_duration
 from gpufair.service.journal import Journal
@@ -150,6 +151,7 @@ async def _open(
         dispatcher=dispatcher,
         hub=hub,
         lifetime=Lifetime(clock, linger, lambda: runtime.read(_busy)),
+        cpu_pool=CpuPool(config.cpu_pool, state_dir, runtime, linger),
         started_at=clock.now(),
         version=version,
         embedded=embedded,
@@ -192,6 +194,8 @@ async def _serve(
     # After the file: the agents look there for the address.
     await agents.start()
     stack.push_async_callback(agents.leave)
+    await it.cpu_pool.start()
+    stack.push_async_callback(it.cpu_pool.leave)
     _log.info("listening on %s, state in %s", url, it.state_dir)
     if not ipaddress.ip_address(host).is_loopback:
         _log.warning("other machines can reach this, and tokens travel unencrypted: put a proxy with TLS in front")
@@ -229,6 +233,7 @@ async def _park_everything(it: Context, agents: LocalAgents, stop: asyncio.Event
             _log.error("not everything has left its GPUs; its agents go on until the next service")
             return
         await agents.stop()
+        await it.cpu_pool.stop()
         await closing.lose_all_nodes(it.runtime)
         _log.info("every session is parked; the next start offers them for resuming")
     finally:

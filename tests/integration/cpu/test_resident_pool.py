@@ -63,7 +63,7 @@ def until(what: Any, told: str) -> None:
 
 def test_a_pool_outlives_the_kernel_and_is_replaced_when_it_died(folder: Path) -> None:
     """The whole life: found by a notebook that is killed, used by the next one, killed itself, started anew, stopped."""
-    assert command("status") == {"running": False}
+    assert command("status") == {"running": False, "notebooks_use": "process", "service": None}
     first = command("start", "--workers", "2", "--memory", "1GiB")
     assert first["started"]
     assert (first["workers"], first["memory_bytes"]) == (2, 1 << 30)

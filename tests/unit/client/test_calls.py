@@ -99,6 +99,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("conservation", (), {}, "GET /api/v1/conservation", None, {"error_gpu_ms": 0}),
     ("timeline", (), {}, "GET /api/v1/timeline", None, {"records": [{"seq": 1}]}),
     ("timeline_page", (5,), {"kinds": ("End", "Start")}, "GET /api/v1/timeline", None, {"records": [], "last": 5, "more": False}),
+    ("cpu_pool", (), {}, "GET /api/v1/cpu-pool", None, {"state": "stopped", "kept": True}),
+    ("join_cpu_pool", ("w",), {}, "POST /api/v1/cpu-pool/join", {"workload": "w"}, {"state": "running", "address": "tls://h:1", "key": "PEM"}),
     ("snapshot", (), {}, "GET /api/v1/snapshot", None, {"seq": 1, "at_s": 5.0, "version": "0.1.0", "state": {}}),
 ]  # fmt: skip
 

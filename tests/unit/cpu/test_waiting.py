@@ -20,3 +20,14 @@ def test_a_pool_that_cannot_begin_says_what_is_true_and_what_to_do() -> None:
     empty = str(Line(workers=0, threads=0, ahead=0).told("tls://pool:1"))
     for part in ("tls://pool:1", "no workers", "0 tasks are ahead", "dask worker"):
         assert part in empty
+
+
+def test_a_pool_of_several_users_says_whose_turn_it_is_and_that_a_quota_is_used() -> None:
+    """Other tasks run, so that "busy" would not explain it."""
+    quota = str(Line(workers=4, threads=4, ahead=12, turns=True, quota=8).told("tls://pool:1"))
+    assert "your quota of 8 tasks in the CPU pool at tls://pool:1 is in use; 12 ahead of you" in quota
+    assert "furthest below its share" in str(Line(workers=4, threads=4, ahead=9, turns=True).told("tls://pool:1"))
+    assert Line(workers=4, threads=4, ahead=0, turns=True).told("tls://pool:1") is None
+    empty = str(Line(workers=0, threads=0, ahead=0, turns=True).told("tls://pool:1"))
+    assert "It starts workers now" in empty
+    assert "dask worker" not in empty

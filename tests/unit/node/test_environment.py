@@ -33,3 +33,15 @@ def test_secrets_stay_out_and_devices_cannot_be_overridden():
         "GPUFAIR_INCARNATION": "3",
         "GPUFAIR_TAG": "t",
     }
+
+
+def test_a_workload_finds_its_own_service_but_its_owners_word_counts():
+    base = {"GPUFAIR_STATE_DIR": "/another"}
+
+    def state_dir(launch):
+        return workload_environment(
+            launch, node="n1", workload="w", incarnation=1, devices=(), tag="t", state_dir="/state", base=base
+        )["GPUFAIR_STATE_DIR"]
+
+    assert state_dir({}) == "/state"
+    assert state_dir({"GPUFAIR_STATE_DIR": "/mine"}) == "/mine"

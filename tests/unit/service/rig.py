@@ -24,6 +24,7 @@ from gpufair.service.auth import Authenticator
 from gpufair.service.budgets import Budgets
 from gpufair.service.config import DEFAULT_PROFILES, Config, ServiceOptions
 from gpufair.service.context import Context
+from gpufair.service.cpu_pool import CpuPool
 from gpufair.service.dispatch import Dispatcher
 from gpufair.service.journal import Journal
 from gpufair.service.lifetime import Lifetime
@@ -140,6 +141,7 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
         dispatcher=dispatcher,
         hub=hub,
         lifetime=Lifetime(clock, Millis(900 * SECOND), never_busy),
+        cpu_pool=CpuPool(config.cpu_pool, folder, runtime, None),
         started_at=clock.now(),
         version="test",
         embedded=True,
