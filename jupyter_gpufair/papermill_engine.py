@@ -26,7 +26,7 @@ _PROFILES = "gpufair-"
 # What papermill hands to every engine, and the scheduler has no use for.
 _WISHES = (
     *("allocation", "gpus", "nodes", "gpu_type", "min_runtime_s", "expected_s", "priority", "profile", "name", "pools"),
-    *("cpus", "memory_bytes", "within", "exclude", "where", "movable", "retries", "retry_after_s", "timeout_s"),
+    *("cpus", "memory_bytes", "within", "exclude", "where", "movable", "retries", "retry_after_s", "timeout_s", "notify"),
 )
 
 
@@ -55,6 +55,7 @@ class GpufairEngine(Engine):  # type: ignore[misc]  # papermill has no annotatio
         """Run it; called by papermill with the parameters set already."""
         asked = dict(facts_of(nb_man.nb).get("submit", {})) | options
         wish = {name: asked.get(name) for name in _WISHES}
+        wish["notify"] = _listed("notify", asked.get("notify")) or None
         others = {name: _listed(name, asked.get(name)) for name in ("after", "after_any")}
         if wish["profile"] is None and kernel_name.startswith(_PROFILES):
             wish["profile"] = kernel_name.removeprefix(_PROFILES)
@@ -82,10 +83,10 @@ class GpufairEngine(Engine):  # type: ignore[misc]  # papermill has no annotatio
 
 
 def _listed(name: str, value: object) -> list[str]:
-    """What it is to wait for, as it was written. Raises: BadNotebook: In no way that we know."""
+    """Words, as they were written. Raises: BadNotebook: In no way that we know."""
     words = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
-        raise BadNotebook(f"{name}={value!r} names no workload; write an id or a name, or a list of them")
+        raise BadNotebook(f"{name}={value!r} is no word; write one, or a list of them")
     return list(words)
 
 

@@ -16,6 +16,7 @@ API_VERSION = 1
 MAX_BODY_BYTES = 1 << 20  # a hello of an agent with 1,000 workloads is about 300 kB
 COMMAND_WAIT_S = 20.0  # long poll: below the 30 s at which common proxies cut
 HEARTBEAT_S = 5.0
+NOTIFY = ("start", "preempted", "restored", "failed", "end", "budget", "all")  # what one may ask to be told
 
 Message = TypeVar("Message")
 

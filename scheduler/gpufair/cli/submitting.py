@@ -32,6 +32,7 @@ from gpufair.cli.options import (
 from gpufair.cli.output import emit_json, line
 from gpufair.cli.words import clean, plural, what
 from gpufair.client.notebooks import launch
+from gpufair.wire import NOTIFY
 
 if TYPE_CHECKING:
     from gpufair.client import Client
@@ -82,6 +83,12 @@ def submit(
     retry_after: Annotated[
         str | None,
         typer.Option("--retry-after", metavar="DURATION", help="The first pause, 30s by default; it doubles, up to 10 min."),
+    ] = None,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--notify", metavar="WORD[,WORD]", help=f"Tell me, as the service is set up to: {', '.join(NOTIFY)}."
+        ),
     ] = None,
     resumable: Annotated[
         bool,
@@ -134,6 +141,7 @@ def submit(
         "timeout_s": None if timeout is None else seconds_of(timeout, "--timeout"),
         "retries": retries,
         "retry_after_s": None if retry_after is None else seconds_of(retry_after, "--retry-after"),
+        "notify": _chosen(notify or []),
         "resumable": resumable or command[0].endswith(NOTEBOOK),
         "priority": priority,
         "kind": "batch",
@@ -190,6 +198,14 @@ def logs(
             _follow(service, found, rank, after)
         else:
             _copy(service, found.id, rank, after)
+
+
+def _chosen(given: list[str]) -> list[str] | None:
+    words = [word.strip() for part in given for word in part.split(",")]
+    for word in words:
+        if word not in NOTIFY:
+            raise Wrong(f"--notify {word}: nothing is told by that name; there are {', '.join(NOTIFY)}")
+    return words or None
 
 
 class Submit(TyperCommand):

@@ -17,6 +17,7 @@ from gpufair.core.units import HOUR, MINUTE, SECOND, AllocationPath, Millis
 from gpufair.service.budgets import Budgets, read_budgets
 from gpufair.service.cpu_pool_options import CpuPoolOptions, read_cpu_pool
 from gpufair.service.durations import format_duration
+from gpufair.service.notification_options import NotificationOptions, read_notifications
 from gpufair.service.policy_options import OFF, YEAR, read_policy
 from gpufair.service.tables import NAME, ConfigError, Table, hint, shown
 from gpufair.service.toml_source import TomlSource, TomlSyntaxError
@@ -108,6 +109,7 @@ class Config:
     checkpoint_url: str = ""  # where checkpoints are kept; empty: in the state folder
     suggest_cpu_after: Millis = SUGGEST_CPU_AFTER  # sessions whose GPUs nobody touched for so long; 0: never
     cpu_pool: CpuPoolOptions = field(default_factory=CpuPoolOptions)
+    notifications: NotificationOptions = field(default_factory=NotificationOptions)
     budgets_file: Path | None = None
     source: Path | None = None
 
@@ -221,6 +223,7 @@ def parse_config(text: str, file: str) -> Config:
         checkpoint_url=_checkpoint_url(root.table("checkpoints")),
         suggest_cpu_after=_suggest_cpu_after(root.table("sessions")),
         cpu_pool=read_cpu_pool(root.table("cpu_pool"), Path(file).parent),
+        notifications=read_notifications(root.table("notifications"), Path(file).absolute().parent),
         budgets_file=budgets_file,
     )
     root.finish()

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, Self, TypeVar
 
+import sqlalchemy as sa
+
+from gpufair.service.outbox import Letter
 from gpufair.service.store import Entry, Loaded, NewEntry, Snapshot, Store
 
 P = ParamSpec("P")
@@ -41,10 +44,17 @@ class Journal:
         return self._store.seq
 
     async def append(
-        self, entries: Sequence[NewEntry], details: Mapping[str, Mapping[str, Any] | None] | None = None
+        self,
+        entries: Sequence[NewEntry],
+        details: Mapping[str, Mapping[str, Any] | None] | None = None,
+        letters: Sequence[Letter] = (),
     ) -> list[int]:
         """``Store.append``."""
-        return await self._call(self._store.append, entries, details)
+        return await self._call(self._store.append, entries, details, letters)
+
+    async def within(self, work: Callable[[sa.Connection], R]) -> R:
+        """``Store.within``."""
+        return await self._call(self._store.within, work)
 
     async def load(self) -> Loaded:
         """``Store.load``."""

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from gpufair.service.retries import MOST
 from gpufair.service.sizes import MAX_SIZE
 from gpufair.service.submission import Wanted
+from gpufair.wire import NOTIFY
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"
@@ -21,6 +22,7 @@ Line = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00-\x1f\x
 Label = Annotated[str, StringConstraints(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Text = Annotated[str, StringConstraints(max_length=32_768)]
 Hook = Text | Annotated[list[Text], Field(min_length=1, max_length=1000)]
+Told = Annotated[str, StringConstraints(pattern=f"^({'|'.join(NOTIFY)})$")]
 Seconds = Annotated[float, Field(ge=0, le=366 * 86_400, allow_inf_nan=False)]
 
 
@@ -86,6 +88,7 @@ class Submission(Wish):
     timeout_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
     retries: Annotated[int, Field(ge=0, le=MOST)] | None = None
     retry_after_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] | None = None
+    notify: Annotated[list[Told], Field(max_length=16)] | None = None
     after: Annotated[list[WorkloadName], Field(max_length=MOST_AWAITED)] = []
     after_any: Annotated[list[WorkloadName], Field(max_length=MOST_AWAITED)] = []
 

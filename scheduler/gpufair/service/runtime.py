@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -26,6 +26,7 @@ from gpufair.service.backends.base import Backend
 from gpufair.service.broadcast import Broadcast
 from gpufair.service.details import Detail
 from gpufair.service.journal import Journal
+from gpufair.service.outbox import Letter
 from gpufair.service.recovery import rebuild, take_snapshot
 from gpufair.service.store import StoreError, StoreUnavailable
 from gpufair.service.suggesting import suggestion
@@ -51,6 +52,7 @@ class Options:
     snapshot_every: int = 1000  # journal entries
     suggest_cpu_after: Millis = Millis(0)  # see ``suggesting``; 0: never
     validate: bool = False  # check all invariants after each event
+    channels: Callable[[str], Sequence[str]] = lambda _user: ()  # through which of them a user is told something
 
 
 class Runtime:
@@ -61,6 +63,7 @@ class Runtime:
         self._options = options or Options()
         self.backend: Backend | None = None
         self.broadcast = Broadcast()
+        self.on_notices: Callable[[], None] = lambda: None  # called when some are in the outbox; it must not block
         self._state = State(validate=self._options.validate)
         self._details: dict[WorkloadId, Detail] = {}
         self._waiting: set[WorkloadId] = set()  # for others to end, or to be tried again: those whose details say so
@@ -263,7 +266,7 @@ class Runtime:
             else:
                 self._asked.extendleft(reversed(batch))  # more moments are due: they come first
                 batch = []
-            await self._journal.append(turn.entries, turn.durable_details())
+            await self._journal.append(turn.entries, turn.durable_details(), self._letters(turn))
         except (StoreUnavailable, StoreError) as err:
             self._sound = False
             self._retry_at = after(self.now(), STORE_RETRY)
@@ -282,6 +285,12 @@ class Runtime:
             raise
         self._committed(turn, batch)
         await self._snapshot_if_due()
+
+    def _letters(self, turn: Turn) -> list[Letter]:
+        channels = self._options.channels
+        return [
+            Letter(channel, one.to_dict(), due_ms=turn.now) for one in turn.notices for channel in channels(one.user)
+        ]
 
     def _pass_time(self, turn: Turn) -> bool:
         """Feed each due moment in order. False: there are more than fit into one commit."""
@@ -316,6 +325,8 @@ class Runtime:
             (self._waiting.add if detail.rests else self._waiting.discard)(workload)
         for asked in batch:
             asked.answer()
+        if turn.notices:
+            self.on_notices()
         if self.backend is not None and turn.actions:
             self.backend.perform(turn.actions, self._state)
         for deed in turn.afterwards:

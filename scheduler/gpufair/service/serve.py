@@ -41,6 +41,7 @@ from gpufair.service.listening import ServeError, Server, listen, only_service
 from gpufair.service.runtime import Options, Runtime
 from gpufair.service.secrets import Secrets
 from gpufair.service.store import sqlite_url
+from gpufair.service.telling import tell
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 # With "until idle" a service that was killed leaves agents that would otherwise wait for ever.
@@ -124,9 +125,12 @@ async def _open(
     _write_tokens(state_dir, secrets, config)
     journal = await Journal.open(config.service.database or sqlite_url(state_dir), version)
     stack.push_async_callback(journal.close)
-    runtime = Runtime(journal, clock, Options(config.service.snapshot_every, config.suggest_cpu_after))
+    told = config.notifications
+    options = Options(config.service.snapshot_every, config.suggest_cpu_after, channels=told.channels)
+    runtime = Runtime(journal, clock, options)
     await runtime.start()
     stack.push_async_callback(runtime.close)
+    await tell(stack, runtime, journal, clock, told)
     dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store, config.checkpoint_url)
     hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence)
     runtime.backend = hub

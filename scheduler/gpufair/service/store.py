@@ -10,16 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from gpufair.core.errors import GpufairError
+from gpufair.service import outbox
+from gpufair.service.outbox import Letter
+
+R = TypeVar("R")
 
 SCHEMA_VERSION: Final = 1
 KEPT_SNAPSHOTS: Final = 3
@@ -146,9 +150,12 @@ class Store:
         self._engine.dispose()
 
     def append(
-        self, entries: Sequence[NewEntry], details: Mapping[str, Mapping[str, Any] | None] | None = None
+        self,
+        entries: Sequence[NewEntry],
+        details: Mapping[str, Mapping[str, Any] | None] | None = None,
+        letters: Sequence[Letter] = (),
     ) -> list[int]:
-        """Append ``entries`` and set ``details`` in one transaction; durable when this returns.
+        """Append ``entries``, set ``details`` and post ``letters`` in one transaction; durable when this returns.
 
         Args:
             entries: In order.
@@ -175,7 +182,7 @@ class Store:
                     "digest": digest,
                 }
             )
-        if rows or details:
+        if rows or details or letters:
             with self._translated(), self._engine.begin() as connection:
                 if rows:
                     connection.execute(sa.insert(_journal), rows)
@@ -185,6 +192,8 @@ class Store:
                     if detail is not None:
                         row = {"workload": workload, "detail": json.dumps(detail)}
                         connection.execute(sa.insert(_details), row)
+                if letters:
+                    outbox.post(connection, letters)
         self._seq, self._digest = seq, digest
         return [row["seq"] for row in rows]
 
@@ -254,6 +263,15 @@ class Store:
                 low, high = (middle, high) if at is not None and at < at_ms else (low, middle - 1)
         return low
 
+    def within(self, work: Callable[[sa.Connection], R]) -> R:
+        """What ``work`` returns, done in a transaction of its own.
+
+        Raises:
+            StoreUnavailable: It could not be done; nothing of it is kept.
+        """
+        with self._translated(), self._engine.begin() as connection:
+            return work(connection)
+
     def meta(self, key: str) -> str | None:
         """A note that the service made for itself."""
         with self._translated(), self._engine.connect() as connection:
@@ -282,11 +300,13 @@ class Store:
                     f"{_shown(str(self._engine.url))} has schema {version}, this version of gpufair knows up to "
                     f"{SCHEMA_VERSION}; use the newer gpufair that wrote it, or another --state-dir"
                 )
+            outbox.metadata.create_all(self._engine)  # earlier versions had none, and need none
             return
         if names:
             raise StoreError(f"{_shown(str(self._engine.url))} holds something else ({', '.join(sorted(names)[:4])})")
         with self._engine.begin() as connection:
             _metadata.create_all(connection)
+            outbox.metadata.create_all(connection)
             connection.execute(sa.insert(_meta), {"key": "schema", "value": str(SCHEMA_VERSION)})
 
     def _seek_end(self) -> None:

@@ -11,6 +11,7 @@ from gpufair.core.errors import GpufairError, InvalidSpec, NotAMember, UnknownAl
 from gpufair.core.model import DEFAULT_POOL, Kind, Policy, Shape, WorkloadSpec
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
+from gpufair.service import notices
 from gpufair.service.config import Config, Profile
 from gpufair.service.tables import hint
 
@@ -96,8 +97,14 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
         grace=profile.grace,
         expected=profile.expected if wanted.expected_s is None else span_of(wanted.expected_s, "expected_s"),
         idle_release=_idle_release(wanted, profile, kind, shape),
-        launch=MappingProxyType(dict(wanted.launch)),
+        launch=MappingProxyType(_told_by_default(kind, config) | dict(wanted.launch)),
     )
+
+
+def _told_by_default(kind: Kind, config: Config) -> dict[str, Any]:
+    """What the owner of unattended work is told who does not say. At a session he sits himself."""
+    default = config.notifications.default
+    return {notices.KEY: list(default)} if kind is Kind.BATCH and default else {}
 
 
 def usual_priority(policy: Policy, shape: Shape, min_runtime: Millis) -> int:

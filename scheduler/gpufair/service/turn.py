@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,8 +11,9 @@ from gpufair.core import actions as act
 from gpufair.core.events import Event
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, WorkloadId
-from gpufair.service import codec, dependencies, moving, standin
+from gpufair.service import codec, dependencies, moving, notices, standin
 from gpufair.service.details import Detail
+from gpufair.service.notices import Notice
 from gpufair.service.store import NewEntry
 
 EMPTY = Detail()
@@ -37,6 +38,7 @@ class Turn:
     staged: dict[WorkloadId, Detail] = field(default_factory=dict)
     durable: set[WorkloadId] = field(default_factory=set)
     touched: set[WorkloadId] = field(default_factory=set)
+    notices: list[Notice] = field(default_factory=list)
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     _ended: deque[WorkloadId] = field(default_factory=deque)  # of which those who wait have not heard yet
     _telling: bool = False
@@ -58,6 +60,7 @@ class Turn:
             )
         )
         self.actions += actions
+        self.notices += notices.of(event, actions, self.state)
         if isinstance(workload := getattr(event, "workload", None), str):
             self.touched.add(WorkloadId(workload))
         for action in actions:
@@ -93,6 +96,10 @@ class Turn:
             self.touched.add(workload)
             if durable:
                 self.durable.add(workload)
+
+    def post(self, more: Iterable[Notice]) -> None:
+        """Have people told of something beside what follows from events."""
+        self.notices += more
 
     def after(self, deed: Callable[[], None]) -> None:
         """Do this once the turn is committed. It must not block or fail."""

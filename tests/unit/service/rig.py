@@ -118,7 +118,8 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
     config = replace(config, **changes)  # type: ignore[arg-type]  # by the caller's word
     secrets = Secrets.load(folder)
     journal = await Journal.open(sqlite_url(folder), "test")
-    runtime = Runtime(journal, clock, Options(validate=True, suggest_cpu_after=config.suggest_cpu_after))
+    told, suggests = config.notifications.channels, config.suggest_cpu_after
+    runtime = Runtime(journal, clock, Options(validate=True, suggest_cpu_after=suggests, channels=told))
     dispatcher = Dispatcher(folder, secrets)
     inventory = NodeInventory("n1", ("virtual-0", "virtual-1"), cpus=8, memory_bytes=64 << 30, labels={"rack": "r1"})
     hub = AgentHub(runtime, dispatcher, {"n1": inventory}, Millis(30 * SECOND), settle_s=0.05)

@@ -15,7 +15,7 @@ from gpufair.core.errors import WrongPhase
 from gpufair.core.model import HOLDING, Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
-from gpufair.service import dependencies, kept, moving, retries, standin, time_limit
+from gpufair.service import dependencies, kept, moving, notices, retries, standin, time_limit
 from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
 from gpufair.service.details import Pending
@@ -47,6 +47,9 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
             if body.launch.type != "command":
                 raise BadRequest(f"{key} is for commands and batch notebooks, not for kernels; leave it out")
             launch[key] = given
+    told = it.config.notifications
+    if body.notify is not None:
+        launch[notices.KEY] = notices.words_of(body.notify)
     wanted = body.wanted(launch)
 
     def step(turn: Turn) -> tuple[bool, tuple[str, ...]]:
@@ -61,6 +64,8 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
     new, warnings = await it.runtime.do(step)
     if not new:
         response.status_code = 200
+    if body.notify and not told.channels(user):
+        warnings = (*warnings, f"nobody is told anything: [notifications] of the service knows no address of {user}")
     return await it.runtime.view(workload) | {"warnings": list(warnings)}
 
 
