@@ -364,7 +364,7 @@ class Runtime:
         detail = self.detail(workload)
         now = self.now()
         view = workload_view(self._state, workload, detail, places.get(workload), now)
-        view["suggestion"] = suggestion(self._state.workload(workload), detail, now, self._options.suggest_cpu_after)
+        view["suggestion"] = suggestion(self._state, workload, detail, now, self._options.suggest_cpu_after)
         return standin.shown(view, self._state, detail, self._details)
 
     def _publish(self, workloads: set[WorkloadId]) -> None:

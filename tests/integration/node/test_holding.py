@@ -61,3 +61,20 @@ def test_a_cell_that_does_not_end_is_not_interrupted(rig):
     assert "a cell ran for longer than 0.5 s" in rig.service.wait("w", "not_held", timeout_s=60).body["reason"]
     until(lambda: [r.body["busy"] for r in rig.service.of("w", "activity")][-1:] == [False], 60, what="it has ended")
     assert rig.ask(connection, "x") == "'whole'"
+
+
+def test_a_save_that_fails_keeps_it_where_it_is(rig):
+    """It says why, and goes on; once there is room again it can be held."""
+    rig.root.joinpath("checkpoints").mkdir()
+    blocked = rig.root / "checkpoints" / "w"
+    blocked.write_text("no folder")
+    rig.start("w")
+    connection = _serving(rig)["connection"]
+    assert _cell(rig, connection, "x = 1") == "ok"
+    _hold(rig)
+    assert rig.service.wait("w", "not_held", timeout_s=60).body["reason"]
+    assert _cell(rig, connection, "x += 1") == "ok"
+    assert not rig.service.of("w", "checkpointed")
+    blocked.unlink()
+    _hold(rig)
+    rig.service.wait("w", "held", timeout_s=60)
