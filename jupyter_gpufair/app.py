@@ -26,6 +26,7 @@ from jupyter_gpufair.manager import (
     view_of,
 )
 from jupyter_gpufair.overview import LAB_EVENT, LAB_SCHEMA, ROUTES
+from jupyter_gpufair.pool_pages import PAGES
 from jupyter_gpufair.profiles import SHIPPED, own_folder, write_kernelspecs
 from jupyter_gpufair.reattach import reattach
 from jupyter_gpufair.session import Session
@@ -53,7 +54,7 @@ class GpufairExtension(ExtensionApp):
 
     name = "jupyter_gpufair"
     load_other_extensions = True
-    handlers = ROUTES
+    handlers: list[tuple[Any, ...]] = [*ROUTES, *PAGES]  # noqa: RUF012 - as the base class has it
 
     config_file_for_service = Unicode(
         "",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpufair.cpu.resident import Resident
 
 cpu = typer.Typer(help="A pool of this machine's cores for notebooks, which outlives them: start, status, stop.", no_args_is_help=True)
+_PAGES = "<address of your Jupyter server>/gpufair/cpu-pool/dashboard/"
 AtGateway = Annotated[bool, typer.Option("--gateway", help="Not the one of this machine, but those that notebooks started at a dask-gateway.")]
 Folder = Annotated[
     Path | None,
@@ -32,13 +33,15 @@ def start(
     memory: Annotated[
         str | None, typer.Option("--memory", metavar="SIZE", help="Of each worker at most, like 4GiB; default: a core's share.")
     ] = None,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="With pages that show what it does, at your Jupyter server.")] = False,
     as_json: AsJson = False,
     state_dir: Folder = None,
 ) -> None:
     """Start the pool, unless it runs already. Notebooks of yours on this machine find it by themselves."""
     from gpufair.cpu import resident  # noqa: PLC0415 - only this needs it
 
-    made, fresh = resident.start(state_dir, workers=workers, memory_bytes=None if memory is None else _size(memory))
+    memory_bytes = None if memory is None else _size(memory)
+    made, fresh = resident.start(state_dir, workers=workers, memory_bytes=memory_bytes, pages=dashboard)
     if as_json:
         emit_json({**resident.told(made), "started": fresh})
         return
@@ -46,6 +49,10 @@ def start(
         line(f"the CPU pool runs at {made.address} with up to {plural(made.workers, 'worker')}; `gpufair cpu stop` ends it")
     else:
         line(f"a CPU pool runs already, at {made.address} with up to {plural(made.workers, 'worker')}; nothing was changed")
+    if made.dashboard:
+        line(f"its dashboard is at {_PAGES}")
+    elif dashboard:
+        line("it has no dashboard; `gpufair cpu stop`, then start it again")
 
 
 @cpu.command("status")
@@ -79,6 +86,7 @@ def _about(living: Resident, now: dict[str, Any], log: str) -> list[tuple[str, s
         ("pool", living.address),
         ("process", f"pid {living.pid}, up {span(time.time() - living.started_s)}"),
         ("now", doing),
+        ("dashboard", _PAGES if living.dashboard else "none; `gpufair cpu start --dashboard` starts a pool with one"),
         ("memory", f"{living.memory_bytes / 2**30:.1f} GiB for each worker"),
         ("log", log),
     ]

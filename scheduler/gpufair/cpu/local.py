@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import distributed
 
+from gpufair.cpu import dashboard
 from gpufair.cpu.errors import PoolMissing
 
 
@@ -24,14 +26,22 @@ def new_key() -> Any:
         ) from None
 
 
-def cluster(workers: int | None, security: Any, memory_bytes: int | None = None, plugins: Sequence[Any] = ()) -> Any:
+def cluster(
+    workers: int | None,
+    security: Any,
+    memory_bytes: int | None = None,
+    plugins: Sequence[Any] = (),
+    pages: Path | None = None,
+) -> Any:
     """A scheduler in this process and ``workers`` processes (None: one per core), each with ``memory_bytes`` at most.
 
-    ``plugins`` are the scheduler's.
+    ``plugins`` are the scheduler's. Its dashboard is at the socket ``pages``; there is none without.
     """
-    return distributed.LocalCluster(  # type: ignore[no-untyped-call]
+    made = distributed.LocalCluster(  # type: ignore[no-untyped-call]
         n_workers=workers, threads_per_worker=1, security=security, host="tls://127.0.0.1",
         memory_limit="auto" if memory_bytes is None else memory_bytes,
-        # No dashboard, which asks nobody for a key; and not port 8787, which may be taken.
-        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0", "plugins": plugins},
+        # Not port 8787, which may be taken; it goes away at once.
+        scheduler_kwargs={"dashboard": pages is not None, "dashboard_address": "127.0.0.1:0", "plugins": plugins},
     )
+    dashboard.move(made, pages)
+    return made

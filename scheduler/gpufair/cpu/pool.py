@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import platform
 import sys
@@ -62,6 +63,10 @@ class Pool:
 
     def __repr__(self) -> str:
         return f"<CPU pool at {self.address}{f', to be watched at {self.dashboard}' if self.dashboard else ''}>"
+
+    def _repr_html_(self) -> str:
+        link = self.dashboard and html.escape(self.dashboard)
+        return f"CPU pool at {html.escape(self.address)}" + (f', <a href="{link}" target="_blank">dashboard</a>' if link else "")
 
     def submit(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Task:
         """Call ``function`` in the pool, with the notebook's code and values as they are now.
@@ -313,7 +318,10 @@ def _served(found: served.Served, *settings: Any) -> Pool:
 
 
 def _machine(living: resident.Resident, *settings: Any) -> Pool:
-    return _opened("machine", living.address, living.security(), "run `gpufair cpu stop` and `gpufair cpu start`", *settings)
+    pool = _opened("machine", living.address, living.security(), "run `gpufair cpu stop` and `gpufair cpu start`", *settings)
+    if living.dashboard:
+        pool.dashboard = f"{os.environ.get('JUPYTERHUB_SERVICE_PREFIX', '/')}gpufair/cpu-pool/dashboard/"
+    return pool
 
 
 def _gateway(cluster: gateway.Cluster, *settings: Any) -> Pool:

@@ -35,7 +35,10 @@ _NOT_INHERITED = ("GPUFAIR_", "JPY_", "JUPYTERHUB_", "JUPYTER_TOKEN")
 
 @dataclass(frozen=True)
 class Resident:
-    """A living pool. ``began`` tells its process from a later one with the same id; ``memory_bytes`` is of one worker."""
+    """A living pool. ``began`` tells its process from a later one with the same id; ``memory_bytes`` is of one worker.
+
+    ``dashboard`` is the socket of its pages; empty: it has none.
+    """
 
     pid: int
     began: str
@@ -45,6 +48,7 @@ class Resident:
     memory_bytes: int
     key: str = field(repr=False)
     certificate: str = field(repr=False)
+    dashboard: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what a damaged file may hold."""
@@ -86,7 +90,12 @@ def found(folder: Path | None = None) -> Resident | None:
 
 
 def start(
-    folder: Path | None = None, *, workers: int | None = None, memory_bytes: int | None = None, wait_s: float = 60.0
+    folder: Path | None = None,
+    *,
+    workers: int | None = None,
+    memory_bytes: int | None = None,
+    pages: bool = False,
+    wait_s: float = 60.0,
 ) -> tuple[Resident, bool]:
     """The pool of the state folder, and whether it was started by this call. It is a session of its own: nothing ends it but ``stop``.
 
@@ -94,18 +103,23 @@ def start(
         folder: State folder; default as in ``gpufair.paths.state_dir``.
         workers: How many processes at most, >= 1; by default one per core.
         memory_bytes: Of each worker at most; by default a core's share of the machine's.
+        pages: Whether it has a dashboard.
         wait_s: Until it must be there.
 
     Raises:
-        PoolMissing: It did not come up; quotes the end of its log.
+        PoolMissing: It did not come up; quotes the end of its log. Or there can be no dashboard.
         Unavailable: As in ``found``.
     """
     if (living := found(folder)) is not None:
         return living, False
+    if pages:
+        from gpufair.cpu import dashboard  # noqa: PLC0415 - as in ``security``
+
+        dashboard.require()
     base, log = private_dir(state_dir(folder)), place(folder, "log")
     if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES:
         log.replace(log.with_suffix(".log.1"))
-    argv = [sys.executable, "-m", "gpufair.cpu.serve", str(base), str(workers or 0), str(memory_bytes or 0)]
+    argv = [sys.executable, "-m", "gpufair.cpu.serve", str(base), str(workers or 0), str(memory_bytes or 0), *(["dashboard"] if pages else [])]
     with os.fdopen(os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "rb") as file:
         begin = file.seek(0, os.SEEK_END)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}

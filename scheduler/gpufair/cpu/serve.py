@@ -1,4 +1,4 @@
-"""The process of the pool that outlives kernels: ``python -m gpufair.cpu.serve FOLDER WORKERS MEMORY_BYTES`` (0: default).
+"""The process of the pool that outlives kernels: ``python -m gpufair.cpu.serve FOLDER WORKERS MEMORY_BYTES [dashboard]`` (0: default).
 
 With a plan in its folder it is one that several users share, and ends when its service has been gone for long.
 """
@@ -6,6 +6,7 @@ With a plan in its folder it is one that several users share, and ends when its 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,13 +15,13 @@ from pathlib import Path
 
 import dask.system
 
-from gpufair.cpu import fair, local, plan, resident
+from gpufair.cpu import dashboard, fair, local, plan, resident
 from gpufair.node.files import is_locked, try_lock, write_json
 
 _LOOK_S = 1.0
 
 
-def main(folder: Path, workers: int, memory_bytes: int) -> int:
+def main(folder: Path, workers: int, memory_bytes: int, *, pages: bool = False) -> int:
     """Serve until SIGTERM; the exit code."""
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())
@@ -32,7 +33,8 @@ def main(folder: Path, workers: int, memory_bytes: int) -> int:
     most = workers or dask.system.CPU_COUNT
     security = local.new_key()
     file = resident.place(folder, "json")
-    with local.cluster(1, security, memory_bytes or None, [turns] if turns else []) as cluster:
+    at = dashboard.new_socket() if pages and turns is None else None  # it would show users each other's tasks
+    with local.cluster(1, security, memory_bytes or None, [turns] if turns else [], at) as cluster:
         # Dask takes half a second for a task that it does not know yet, and so would run a few long ones in a row;
         # for a worker that idles for a minute nobody waits a second again.
         adapting = {"target_duration": "200ms", "interval": "1s", "wait_count": 60}
@@ -44,7 +46,7 @@ def main(folder: Path, workers: int, memory_bytes: int) -> int:
         pid = os.getpid()
         info = resident.Resident(
             pid, resident.began(pid) or "", time.time(), cluster.scheduler_address, most, limit,
-            security.tls_client_key, security.tls_client_cert,
+            security.tls_client_key, security.tls_client_cert, str(at or ""),
         )
         write_json(file, vars(info))
         if turns is None:
@@ -52,6 +54,8 @@ def main(folder: Path, workers: int, memory_bytes: int) -> int:
         else:
             _follow(folder, turns, over)
         file.unlink(missing_ok=True)
+    if at is not None:
+        shutil.rmtree(at.parent, ignore_errors=True)
     os.close(lock)
     return 0
 
@@ -69,4 +73,4 @@ def _follow(folder: Path, turns: fair.Turns, over: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), pages="dashboard" in sys.argv[4:]))

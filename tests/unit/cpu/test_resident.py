@@ -13,6 +13,7 @@ import pytest
 
 from gpufair.client.errors import Unavailable
 from gpufair.cpu import resident
+from gpufair.cpu.errors import PoolMissing
 from gpufair.node.files import write_json
 
 
@@ -65,3 +66,11 @@ def test_a_process_that_ended_and_was_not_waited_for_has_ended() -> None:
         assert resident.began(child.pid) is None
     finally:
         child.communicate()
+
+
+def test_a_dashboard_needs_what_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said before a pool is started, with the extra to install."""
+    monkeypatch.setattr("gpufair.cpu.dashboard.find_spec", lambda name: None)
+    with pytest.raises(PoolMissing, match=r"jupyter-gpufair\[dashboard\]"):
+        resident.start(tmp_path, pages=True)
+    assert not resident.place(tmp_path, "log").exists()
