@@ -460,6 +460,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "_pool_of(record) == pool",
         "p05 or debug or plain_pass or place",
     ),
+    Mutation(
+        "P9 what was granted in this pass counts for the next CPUs",
+        "cpu_work.py",
+        "            shares.grant(leaf, record.cpu_part * SPAN, record.spec.user)\n",
+        "",
+        "cpu",
+    ),
+    Mutation(
+        "P9 what was had within the last hour counts for CPUs, not only what is held",
+        "cpu_use.py",
+        "account.occupancy(now, SPAN) if account is not None else 0",
+        "0",
+        "cpu",
+    ),
 )
 
 

@@ -41,7 +41,7 @@ from gpufair.core.sessions import idle_until, judge_extension
 from gpufair.core.settle import overdue, settle
 from gpufair.core.share import Denominators, Shares
 from gpufair.core.tree import ROOT, Tree
-from gpufair.core.units import AllocationPath, CauseId, GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
+from gpufair.core.units import HOUR, AllocationPath, CauseId, GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
 from gpufair.core.waiting import Line, Queues, Ticket, WaitClass
 
 REPORTS = (
@@ -222,15 +222,18 @@ class Pass:
     # -- steps 4 and 5 --------------------------------------------------------------------------------------------
 
     def _start_plain(self) -> None:
-        for ticket in tuple(self.facts.waiting.plain):
-            record = self.facts.records[ticket.workload]
-            for pool in record.spec.pools:
+        waiting = [one for one in self.facts.records.values() if one.phase is Phase.QUEUED and not one.gpus]
+        choices = {(choice, pool) for one in waiting for choice, pool in enumerate(one.spec.pools)}
+        for choice, pool in sorted(choices):
+            left = [one for one in waiting if choice < len(one.spec.pools) and one.spec.pools[choice] == pool]
+            while left := [one for one in left if one.phase is Phase.QUEUED]:
+                record = first_of_plain(self.facts, left)
                 leases = place(self.facts, pool, record.spec.shape)
-                if leases is not None:
-                    self._start(
-                        record, pool, leases, f"it needs no GPUs, and {words.places(leases)} had the fewest workloads"
-                    )
-                    break
+                if leases is None:
+                    left.remove(record)
+                else:
+                    why = f"it needs no GPUs, and {words.places(leases)} had the fewest workloads"
+                    self._start(record, pool, leases, why)
 
     def _start_reserved(self) -> None:
         for record in _reserved(self.facts):
@@ -498,6 +501,27 @@ class Walk:
 
 def _heads(line: Line, pool: PoolName, choice: int) -> list[Head]:
     return [Head(key, line[key]) for key in sorted(line) if len(key.pools) > choice and key.pools[choice] == pool]
+
+
+def first_of_plain(facts: Facts, waiting: Iterable[Record]) -> Record:
+    """Of those without GPUs: from the root the sibling who had the least of its part of CPUs and memory; in a leaf
+    priority, then the researcher who had the least, then submission."""
+    tree, now = facts.ranking, facts.now
+    had: dict[tuple[AllocationPath, str], int] = {}
+    for leaf, users in facts.cpu_use.accounts.items():
+        for user, account in users.items():
+            had[leaf, user] = account.occupancy(now, HOUR) + account.gpus * HOUR
+
+    def rank(record: Record) -> tuple[object, ...]:
+        leaf, user = record.spec.allocation, record.spec.user
+        line: list[tuple[Fraction | float, str]] = []
+        for path in tree[leaf].lineage[1:]:
+            below, entitled = tree.leaves_below(path), tree[path].entitlement
+            has = sum(part for (other, _), part in had.items() if other in below)
+            line.append((has / entitled if entitled else inf, path))
+        return line, -record.spec.priority, had.get((leaf, user), 0), record.submitted_at, record.id
+
+    return min(waiting, key=rank)
 
 
 def unallocated(facts: Facts, pool: PoolName, choice: int, shares: Shares) -> Iterator[WorkloadId]:

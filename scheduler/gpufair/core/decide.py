@@ -5,7 +5,7 @@ Its steps, in order:
 1. settle what the event said about single workloads (queue again, park, end, stop);
 2. stop what has overstayed its grace; give up reservations that cannot come true;
 3. tell workloads on cordoned nodes to leave as their protection ends;
-4. start work without GPUs, which waits for nobody;
+4. start work without GPUs, which moves nobody (``gpufair.core.cpu_work``);
 5. start those whose reserved GPUs are free;
 6. let the owners of landings start, or make room for them, on their own nodes (``gpufair.core.touchdown``);
 7. walk the allocated queue: start on free GPUs, else preempt;
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gpufair.core import draining, order, words
+from gpufair.core import cpu_work, draining, order, words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
 from gpufair.core.amount import asked, free
 from gpufair.core.backoff import rests
@@ -28,7 +28,7 @@ from gpufair.core.coming import already_kept, is_complete
 from gpufair.core.consolidation import Consolidation
 from gpufair.core.facts import Facts
 from gpufair.core.horizon import guest_until
-from gpufair.core.model import Held, Lease, Phase, PreemptReason, Shape
+from gpufair.core.model import Held, Lease, Phase, PreemptReason
 from gpufair.core.order import Walk
 from gpufair.core.placement import place, suits
 from gpufair.core.plan import validate
@@ -38,7 +38,7 @@ from gpufair.core.record import Record
 from gpufair.core.rights import room_for
 from gpufair.core.settle import overdue, settle
 from gpufair.core.touchdown import Touchdown
-from gpufair.core.units import AllocationPath, CauseId, Instant, Millis, PoolName, WorkloadId, after
+from gpufair.core.units import AllocationPath, CauseId, PoolName, WorkloadId, after
 from gpufair.core.waiting import Turn
 
 Commit = Callable[[Action], None]
@@ -71,7 +71,7 @@ class Pass:
         landings = Touchdown(self.facts, self.cause, self, self._pool)
         landings.give_up()
         self._drain()
-        self._start_plain()
+        cpu_work.start_all(self.facts, self.start)
         self._start_reserved()
         landings.use()
         while True:
@@ -157,23 +157,6 @@ class Pass:
         self.do(BeginCheckpoint(self.cause, record.id, record.incarnation, deadline, reason, beneficiary, why))
 
     # -- steps 4 and 5 --------------------------------------------------------------------------------------------
-
-    def _start_plain(self) -> None:
-        nowhere: set[tuple[PoolName, Shape, Instant]] = set()
-        for ticket in tuple(self.facts.waiting.plain):
-            record = self.facts.records[ticket.workload]
-            for pool in record.spec.pools:
-                shape, until = record.spec.shape, max(self.facts.protected_until(record), after(self.facts.now, Millis(1)))
-                if (pool, shape, until) in nowhere:
-                    continue
-                leases = place(self.facts.by_pool.get(pool, ()), shape, self.facts.policy.blocks, until=until)
-                if leases is None:
-                    nowhere.add((pool, shape, until))
-                else:
-                    self.start(
-                        record, pool, leases, f"it needs no GPUs, and {words.places(leases)} had the fewest workloads"
-                    )
-                    break
 
     def _start_reserved(self) -> None:
         for record in reserved(self.facts):

@@ -13,6 +13,7 @@ from typing import Final
 from gpufair.core import demand, maintenance, metrics
 from gpufair.core.amount import rest
 from gpufair.core.backoff import RestClock
+from gpufair.core.cpu_use import CpuUse, part_of
 from gpufair.core.errors import Inconsistent, UnknownWorkload
 from gpufair.core.horizon import bounds_of
 from gpufair.core.hours import Kept
@@ -50,6 +51,7 @@ class Facts:
         self._capacities: dict[PoolName, tuple[int, int]] = {}  # as GPUs, and weighted
         self.weights = Weights(policy.gpu_weights)
         self.waiting = Waiting()
+        self.cpu_use = CpuUse()
         self.demand = demand.Demand()
         self.running: dict[PoolName, Running] = {}
         self.leaving: dict[WorkloadId, Record] = {}  # told to, and still holding
@@ -166,6 +168,9 @@ class Facts:
         record.settled, record.settled_at = record.charged(self.now), self.now
         record.held = held
         self._charge(record, held.leases, +1)
+        if not record.gpus:
+            record.cpu_part = part_of(self.nodes.values(), record.spec.shape)
+            self.cpu_use.charge(record.spec, self.now, record.cpu_part)
         self.hold(record)
         for lease in held.leases:
             self.nodes[lease.node].holders[record.id] = lease.gpus
@@ -225,6 +230,8 @@ class Facts:
         for lease in gone:
             del self.nodes[lease.node].holders[record.id]
         if not kept:
+            self.cpu_use.charge(record.spec, self.now, -record.cpu_part)
+            record.cpu_part = 0
             del self.holding[record.id]
             self.leaving.pop(record.id, None)
             self._running(held.pool).leave(record)
@@ -467,7 +474,7 @@ class Facts:
         twin.idle_releases = self.idle_releases
         twin.forced_moves, twin.allowed_moves = self.forced_moves, self.allowed_moves
         twin.consolidation_moves = self.consolidation_moves
-        twin.demand = self.demand.copy()
+        twin.demand, twin.cpu_use = self.demand.copy(), self.cpu_use.copy()
         twin.landings = self.landings
         twin.maintenance = dict(self.maintenance)
         twin.ledgers = {pool: ledger.copy() for pool, ledger in self.ledgers.items()}

@@ -28,6 +28,7 @@ def validate(facts: Facts) -> None:
     broken = [
         *_nodes(facts),
         *_workloads(facts),
+        *_cpu_parts(facts),
         *_reservations(facts),
         *_landings(facts),
         *_ledger(facts),
@@ -64,6 +65,15 @@ def _nodes(facts: Facts) -> Iterator[str]:
             held = facts.records[holder].held
             if held is None or gpus not in [lease.gpus for lease in held.leases if lease.node == name]:
                 yield f"{name}: {holder} is said to hold {gpus} GPUs, its leases say otherwise"
+
+
+def _cpu_parts(facts: Facts) -> Iterator[str]:
+    parts: dict[AllocationPath, int] = {}
+    for record in facts.holding.values():
+        parts[record.spec.allocation] = parts.get(record.spec.allocation, 0) + record.cpu_part
+    for leaf, part in facts.cpu_use.all_held().items():
+        if part != parts.get(leaf, 0):
+            yield f"{leaf}: {part} millionths of CPUs and memory are held, by its workloads {parts.get(leaf, 0)}"
 
 
 def _workloads(facts: Facts) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from heapq import merge
 
+from gpufair.core import cpu_work
 from gpufair.core.facts import Facts
 from gpufair.core.model import Phase
 from gpufair.core.record import Record
@@ -19,7 +20,7 @@ SharesOf = Callable[[PoolName], Shares]
 
 def queue(facts: Facts) -> tuple[WorkloadId, ...]:
     """All of them."""
-    result = [ticket.workload for ticket in facts.waiting.plain]
+    result = list(cpu_work.in_order(facts))
     result += [record.id for record in reserved(facts)]
     for part in _parts(facts):
         result += (ticket.workload for ticket in part.tickets() if ticket.workload not in facts.reserved)
@@ -28,9 +29,9 @@ def queue(facts: Facts) -> tuple[WorkloadId, ...]:
 
 def position(facts: Facts, record: Record, shares: SharesOf | None = None) -> int:
     """The place of a queued workload, counted from 1, without listing all who are before it."""
-    before = len(facts.waiting.plain)
     if not record.gpus:
-        return next(place for place, one in enumerate(facts.waiting.plain, 1) if one.workload == record.id)
+        return next(place for place, one in enumerate(cpu_work.in_order(facts), 1) if one == record.id)
+    before = facts.waiting.plain.length
     if record.reservation is not None:
         return before + 1 + [one.id for one in reserved(facts)].index(record.id)
     before += len(reserved(facts))

@@ -110,6 +110,7 @@ class Record:
     exit: tuple[Outcome, str] | None = None
     weight: int = 1  # of a GPU that it asks for, in units of ``weights``; of any type: 1 GPU
     rate: int = 0  # what it is charged for at present, in the same units
+    cpu_part: int = 0  # what it counts as in ``gpufair.core.cpu_use``, while it holds CPUs without GPUs
     settled: GpuMillis = GpuMillis(0)  # in these units: charged until ``settled_at``
     settled_at: Instant = Instant(0)
     measured: GpuMillis = GpuMillis(0)  # GPU time over which nodes measured how busy its GPUs were

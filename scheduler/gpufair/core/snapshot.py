@@ -58,6 +58,7 @@ def snapshot(state: State) -> Plain:
         "workloads": [encode(facts.records[workload]) for workload in sorted(facts.records)],
         "ledgers": {pool: write_ledger(ledger) for pool, ledger in facts.ledgers.items()},
         "wishes": write_demand(facts.demand),
+        "cpu_use": facts.cpu_use.write(),
         "reservations": facts.reservations,
         "landings": facts.landings,
         "maintenance": [encode(plan) for plan in facts.maintenance.values()],
@@ -92,6 +93,7 @@ def _facts(plain: Mapping[str, Any]) -> Facts:
     facts.weights = Weights(facts.policy.gpu_weights, int(plain.get("unit", 1)))
     facts.tree = Tree(_read(each, Allocation) for each in plain["allocations"])
     facts.demand = read_demand(plain.get("wishes", ()))
+    facts.cpu_use.read(plain.get("cpu_use", {}))
     for each in plain["workloads"]:
         record = _read(each, Record)
         if "rate" not in each and record.held is not None and record.spec.allocated:

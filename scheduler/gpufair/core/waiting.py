@@ -45,8 +45,8 @@ Line = dict[WaitClass, Queues]
 def class_of(spec: WorkloadSpec, min_runtime: int) -> WaitClass:
     """The class within its leaf of a workload whose next start asks for ``min_runtime``."""
     shape = spec.shape
-    # Priority counts inside a leaf and for allocated work only.
-    urgency = -spec.priority if spec.allocated else 0
+    # Priority counts inside a leaf only.
+    urgency = -spec.priority if _is_personal(spec) else 0
     demands: tuple[object, ...] = ()
     if shape.demanding:
         demands = (shape.cpus_per_node, shape.memory_per_node, shape.within, shape.exclude, shape.where)
@@ -55,7 +55,12 @@ def class_of(spec: WorkloadSpec, min_runtime: int) -> WaitClass:
 
 def queue_of(spec: WorkloadSpec) -> str:
     """Whose place in the leaf counts for a workload."""
-    return spec.user if spec.allocated else ""
+    return spec.user if _is_personal(spec) else ""
+
+
+def _is_personal(spec: WorkloadSpec) -> bool:
+    """Whether its priority and its researcher count in its leaf: not for unallocated work on GPUs."""
+    return spec.allocated or not spec.shape.gpus
 
 
 class Group:
@@ -90,7 +95,7 @@ Turn = dict[Shape, dict[AllocationPath, Group]]
 
 @dataclass(slots=True)
 class Side:
-    """Queued work that is allocated, or that is not."""
+    """Queued work that is allocated, or that is not, or that needs no GPUs."""
 
     lines: dict[AllocationPath, Line] = field(default_factory=dict)
     # Whoever names the pool as its n-th choice, by (n, pool); then by shape and leaf.
@@ -144,6 +149,11 @@ class Side:
         if not shapes:
             del self.turns[turn]
 
+    @property
+    def length(self) -> int:
+        """How many wait here."""
+        return sum(self.lengths.values())
+
     def pools(self) -> set[PoolName]:
         """Every pool that somebody names."""
         return {pool for _, pool in self.turns}
@@ -151,31 +161,27 @@ class Side:
 
 @dataclass(slots=True)
 class Waiting:
-    """The queued workloads. ``plain`` are those of 0 GPUs, which wait only for a node to be there."""
+    """The queued workloads. ``plain`` are those of 0 GPUs, which wait for a node with enough beside GPUs."""
 
     allocated: Side = field(default_factory=Side)
     unallocated: Side = field(default_factory=Side)
-    plain: list[Ticket] = field(default_factory=list)
+    plain: Side = field(default_factory=Side)
     length: int = 0
 
     def add(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
         """Queue a workload whose next start asks for ``min_runtime``."""
         self.length += 1
-        if spec.shape.gpus:
-            self.side(spec).add(spec, ticket, min_runtime)
-        else:
-            insort(self.plain, ticket)
+        self.side(spec).add(spec, ticket, min_runtime)
 
     def remove(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
         """Take a workload out."""
         self.length -= 1
-        if spec.shape.gpus:
-            self.side(spec).remove(spec, ticket, min_runtime)
-        else:
-            _drop(self.plain, ticket)
+        self.side(spec).remove(spec, ticket, min_runtime)
 
     def side(self, spec: WorkloadSpec) -> Side:
-        """Where workloads like this one wait for GPUs."""
+        """Where workloads like this one wait."""
+        if not spec.shape.gpus:
+            return self.plain
         return self.allocated if spec.allocated else self.unallocated
 
 

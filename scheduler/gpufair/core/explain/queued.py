@@ -8,6 +8,7 @@ from gpufair.core.change import smallest_change
 from gpufair.core.estimate import estimate
 from gpufair.core.explain.answer import Explanation, Holder
 from gpufair.core.explain.compare import Comparison, most_over_served
+from gpufair.core.explain.cpu_turn import turn_for_cpus
 from gpufair.core.explain.resting import first, preemption
 from gpufair.core.facts import STAYING, Facts
 from gpufair.core.placement import admits
@@ -34,7 +35,8 @@ def queued(reading: Reading, record: Record) -> Explanation:
         landing = record.landing
         sentence = f"It owns a landing on {words.places(landing.leases)} at {words.moment(landing.at)}: {landing.why}."
     else:
-        sentence = f"{_blocked(facts, record, holders, comparison)}{_colleague(reading, record)}"
+        ahead = _colleague(reading, record) if record.gpus else turn_for_cpus(facts, record, place)
+        sentence = f"{_blocked(facts, record, holders, comparison)}{ahead}"
     return Explanation(
         workload=record.id,
         phase=record.phase,
@@ -55,7 +57,7 @@ def queued(reading: Reading, record: Record) -> Explanation:
 def _colleague(reading: Reading, record: Record) -> str:
     """Who of the same leaf comes first for having had less, of equal priority."""
     spec = record.spec
-    if not spec.allocated or not record.gpus:
+    if not spec.allocated:
         return ""
     facts, shares = reading.facts, reading.shares(spec.pools[0])
     mine, urgency = shares.had(spec.allocation, spec.user), class_of(spec, record.min_runtime).urgency
