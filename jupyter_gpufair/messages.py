@@ -78,7 +78,8 @@ def cut_text(workload: Workload, at_s: float, before: str | None) -> tuple[str, 
             time: a checkpoint that was made just before is none of this time, and clocks of machines differ.
     """
     if workload.kernel_died and workload.state == "running":
-        return DIED, "The kernel died while this cell ran. Its variables are gone." + _offer(workload)
+        why = f" It was {workload.remark.rstrip('.')}." if workload.remark else ""
+        return DIED, f"The kernel died while this cell ran.{why} Its variables are gone." + _offer(workload)
     if workload.state == "ended":
         return ENDED, f"The session was ended while this cell ran. {_sentence(workload.reason)}".strip()
     if workload.state == "running":

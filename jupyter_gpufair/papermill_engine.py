@@ -61,7 +61,8 @@ class GpufairEngine(Engine):  # type: ignore[misc]  # papermill has no annotatio
             wish["profile"] = kernel_name.removeprefix(_PROFILES)
         if wish["profile"] is None:
             wish["gpus"] = 1 if wish["gpus"] is None else wish["gpus"]
-            wish["min_runtime_s"] = _USUAL_S if wish["min_runtime_s"] is None else wish["min_runtime_s"]
+            if wish["min_runtime_s"] is None:
+                wish["min_runtime_s"] = _USUAL_S if wish["gpus"] else 0.0  # without GPUs nobody is preempted
         wish["name"] = wish["name"] or Path(nb_man.output_path or input_path or "notebook").name
         workload = uuid.uuid4().hex
         beside = Path(nb_man.output_path).absolute() if nb_man.output_path else Path.cwd() / "notebook.ipynb"

@@ -125,6 +125,13 @@ def begin(notebook: NotebookNode, environ: Mapping[str, str], parameters: Mappin
     facts["state"] = "running"
 
 
+def died(cell: NotebookNode, why: str) -> None:
+    """The kernel died while this cell ran: say so where its outputs are."""
+    text = f"the kernel died while this cell ran: {why}"
+    output = {"output_type": "error", "ename": "KernelDied", "evalue": text, "traceback": [f"KernelDied: {text}"]}
+    cell.outputs.append(_node(output))
+
+
 def is_tried_again(environ: Mapping[str, str]) -> bool:
     """Whether a failure of this start is not the last word."""
     return int(environ.get("GPUFAIR_ATTEMPT", 1)) < int(environ.get("GPUFAIR_ATTEMPTS", 1))

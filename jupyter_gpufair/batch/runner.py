@@ -69,6 +69,8 @@ class _Run:
         self._leave_by: float | None = None  # monotonic, once it is told to leave
         self._told = asyncio.Event()
         self._leaves_as = "preempted"
+        self._told_why = ""
+        self._runs: int | None = None  # the cell that runs, or ran last
 
     def _before(self, fresh: NotebookNode) -> NotebookNode:
         """What the last start left, with the cells that are not finished as they were submitted."""
@@ -109,7 +111,10 @@ class _Run:
                 await asyncio.wait_for(self._told.wait(), 0.5)
             state = await self._told_to_leave() or "failed"
             if state == "failed":
-                _say(f"the kernel died: {err}")
+                why = self._told_why or str(err)
+                _say(f"the kernel died: {why}")
+                if self._runs is not None:
+                    document.died(self._notebook.cells[self._runs], why)
         document.end(self._notebook, state)
         self._save()
         code = {"completed": 0, "preempted": LEAVES}.get(state, 1)
@@ -186,7 +191,7 @@ class _Run:
 
     async def _cell(self, client: NotebookClient, cell: NotebookNode, number: int) -> str | None:
         """Run one; None if it is done, else how the run ends."""
-        facts = document.facts_of(cell)
+        self._runs, facts = number, document.facts_of(cell)
         facts["runs"] = facts.get("runs", 0) + 1
         facts["began_s"] = time.time()
         (self._folder / BEGUN).write_text(f"{number} {facts['runs']}")
@@ -237,7 +242,8 @@ class _Run:
         with suppress(OSError, ValueError, KeyError, TypeError):
             notice = json.loads(Path(os.environ["GPUFAIR_NOTICE_FILE"]).read_bytes())
             left = float(notice["deadline_s"]) - time.time()
-            _say(str(notice["text"]))
+            self._told_why = str(notice["text"])
+            _say(self._told_why)
             self._leaves_as = str(notice.get("outcome", self._leaves_as))  # it says so where it is to leave for good
         self._leave_by = time.monotonic() + left
         self._told.set()

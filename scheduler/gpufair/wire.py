@@ -81,6 +81,7 @@ class StartArgs:
     run_limit_s: float | None = None  # of a command: after so long it is told to leave, and has timed out
     grace_s: float = 20.0  # for that
     checkpoint_store: dict[str, Any] = field(default_factory=dict)  # fields of gpufair.node.checkpoint.StoreOptions
+    memory_bytes: int = 0  # that it asked for on this node, and may not exceed; 0: nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ class Report:
       ``start_failed``       {"reason"}; everything is cleaned up, GPUs are free
       ``progress``           {"step": "restoring"|"checkpointing", "fraction": float}
       ``activity``           {"busy": bool}
-      ``kernel_died``        {"generation": int, "code": int}; GPUs stay held, ``restart`` is awaited for 60 s
+      ``kernel_died``        {"generation": int, "code": int, "reason"?: str}; GPUs stay held, ``restart`` is awaited for 60 s
+      ``remark``             {"text"}; what its owner should know now (near its memory limit); "" withdraws it
       ``utilization``        {"span_s": float, "gpus": [[device, fraction]]} means over the last minute; what is not
                              known (virtual GPUs) is left out
       ``gpu_use``            {"unused_since_s": Unix seconds | null}: since when no process of it has touched its GPUs, or

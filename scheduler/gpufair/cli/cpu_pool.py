@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gpufair.cli.options import AsJson
+from gpufair.cli.options import AsJson, bytes_of
 from gpufair.cli.output import emit_json, line, pairs
 from gpufair.cli.words import plural, span
 
@@ -146,12 +146,7 @@ def _clusters(what: Literal["started", "stop"], state_dir: Path | None, as_json:
 
 
 def _size(text: str) -> int:
-    from gpufair.service.sizes import parse_size  # noqa: PLC0415 - as above
-
-    try:
-        size = parse_size(text)
-    except ValueError as err:
-        raise typer.BadParameter(str(err), param_hint="--memory") from err
+    size = bytes_of(text, "--memory")
     if size < 1 << 26:
         raise typer.BadParameter(f"{text} is less than Python and Dask need (64MiB)", param_hint="--memory")
     return size

@@ -44,11 +44,27 @@ def seconds_of(duration: str, option: str) -> float:
 
 
 def usual(profile: str | None, gpus: int | None, min_runtime: str | None) -> tuple[int | None, float | None]:
-    """GPUs and seconds of protection to ask for: without a profile 1 GPU for an hour, where nothing else was said."""
+    """GPUs and seconds of protection to ask for: without a profile 1 GPU for an hour, where nothing else was said.
+    Work without GPUs is not preempted, and so needs no protection."""
     span_s = None if min_runtime is None else seconds_of(min_runtime, "--min-runtime")
     if profile is not None:
         return gpus, span_s
-    return 1 if gpus is None else gpus, _USUAL_S if span_s is None else span_s
+    gpus = 1 if gpus is None else gpus
+    return gpus, span_s if span_s is not None else _USUAL_S if gpus else 0.0
+
+
+def bytes_of(size: str, option: str) -> int:
+    """An amount of memory as it is written everywhere, in bytes.
+
+    Raises:
+        typer.BadParameter: It is none; ``option`` is what the error calls it.
+    """
+    from gpufair.service.sizes import parse_size  # noqa: PLC0415  # as above
+
+    try:
+        return parse_size(size)
+    except ValueError as err:
+        raise typer.BadParameter(str(err), param_hint=option) from err
 
 
 def settings_of(settings: Iterable[str], policy: Policy) -> Policy:

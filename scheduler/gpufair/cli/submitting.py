@@ -23,6 +23,7 @@ from gpufair.cli.options import (
     AsJson,
     StateDir,
     WorkloadId,
+    bytes_of,
     client,
     complete_allocation,
     complete_profile,
@@ -60,6 +61,11 @@ def submit(
         int | None, typer.Option("--nodes", min=1, help="On how many nodes at once; it is started on each.")
     ] = None,
     gpu_type: Annotated[str | None, typer.Option("--gpu-type", help="Only GPUs of this type.")] = None,
+    cpus: Annotated[int | None, typer.Option("--cpus", min=0, help="CPUs that are kept for it on each node.")] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", metavar="SIZE", help="Memory that is kept for it on each node, like 16GiB; above that it is ended."),
+    ] = None,
     min_runtime: Annotated[
         str | None,
         typer.Option(
@@ -136,6 +142,8 @@ def submit(
         "gpus": gpus,
         "nodes": nodes,
         "gpu_type": gpu_type,
+        "cpus": cpus,
+        "memory_bytes": None if memory is None else bytes_of(memory, "--memory"),
         "min_runtime_s": span_s,
         "expected_s": None if expected is None else seconds_of(expected, "--expected"),
         "timeout_s": None if timeout is None else seconds_of(timeout, "--timeout"),

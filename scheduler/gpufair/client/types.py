@@ -170,7 +170,8 @@ class Workload:
     timeout_s: float | None = None  # how long it may run, over all of its starts
     after: tuple[str, ...] = ()  # workloads that have to end well before it is queued; those that have are left out
     after_any: tuple[str, ...] = ()  # and those that have to end in whatever way
-    reason: str = ""  # what was last decided about it
+    reason: str = ""  # what was last decided about it; while there is a remark, that
+    remark: str = ""  # of its node: near its memory limit, or why its kernel was killed
     busy: bool = False
     beneficiary: str | None = None  # who gets its GPUs
     checkpoint: CheckpointView | None = None

@@ -6,7 +6,7 @@ of the CPUs of all nodes, or of their memory, whichever it has more of. Parts ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from gpufair.core.ledger import Account, Mark
@@ -84,8 +84,10 @@ class CpuUse:
             for leaf, users in sorted(self.accounts.items())
         }
 
-    def read(self, plain: Mapping[str, Mapping[str, Iterable[tuple[Instant, GpuMillis, int]]]]) -> None:
+    def read(self, plain: Mapping[str, Mapping[str, Iterable[Sequence[int]]]]) -> None:
         """What ``write`` wrote."""
         for leaf, users in plain.items():
-            accounts = {user: Account(Mark(*mark) for mark in marks) for user, marks in users.items()}
+            accounts: dict[str, Account] = {}
+            for user, marks in users.items():
+                accounts[user] = Account([Mark(Instant(at), GpuMillis(total), part) for at, total, part in marks])
             self.accounts[AllocationPath(leaf)] = accounts

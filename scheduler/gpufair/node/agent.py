@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +25,7 @@ from gpufair.node import process_image
 from gpufair.node.environment import workload_environment
 from gpufair.node.files import read_json, try_lock, write_json
 from gpufair.node.gpus import allot
+from gpufair.node.memory_limit import limit_of
 from gpufair.node.outbox import Outbox
 from gpufair.node.service_calls import Refused, ServiceCalls
 from gpufair.node.supervised import Supervised, prune_finished
@@ -268,6 +269,7 @@ class Agent:
                     f"{args.gpus} GPUs were asked for but {free} of {len(node.gpu_ids)} are free on {node.name}"
                 )
             item = Supervised.at(self._root, *key, self._reported)
+            limit = limit_of(args.memory_bytes, args.gpus, node.memory_bytes)
             image = process_image.of(command.args)
             tag = secrets.token_hex(16) if image is None else str(image["tag"])  # its processes have that in them
             env = workload_environment(
@@ -288,6 +290,7 @@ class Agent:
                     "env": env,
                     "tag": tag,
                     "image": image,
+                    "memory_limit": None if limit is None else asdict(limit),
                     "orphan_timeout_s": self._config.linger_s,
                 }
             )

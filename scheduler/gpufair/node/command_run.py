@@ -13,12 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gpufair.node import memory_limit
 from gpufair.node.child import NOTICE_FILE, Child
 from gpufair.node.files import write_json
 from gpufair.node.gpus import await_release
-from gpufair.node.processes import alive, end_all
+from gpufair.node.processes import alive, end_all, find, send
 from gpufair.node.reports import ReportLog
 
+WRITE_DOWN_S = 5.0  # for the first process of a workload that is over its memory limit, if it is not the large one
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +44,7 @@ class CommandRun:
         self._stopped = asyncio.Event()
         self._deadline = 0.0
         self._timed_out = False
+        self._over = ""  # why it is ended by us, for all that it did wrong
 
     def command(self, kind: str, args: dict[str, Any]) -> None:
         """Take a command (see ``wire.Command``). Returns at once."""
@@ -64,9 +67,12 @@ class CommandRun:
         ended = asyncio.create_task(asyncio.to_thread(self._child.popen.wait))
         limit = self._start["args"].get("run_limit_s")
         timer = None if limit is None else asyncio.get_running_loop().call_later(limit, self._time_out)
+        memory = memory_limit.watch(self._start, lambda: self._child.pid, self._say, self._over_memory)
         waits = {event: asyncio.create_task(event.wait()) for event in (self._preempted, self._stopped)}
         await asyncio.wait({ended, *waits.values()}, return_when=asyncio.FIRST_COMPLETED)
         by_itself = ended.done()
+        if memory is not None:
+            memory.cancel()
         if timer is not None:
             timer.cancel()
         patience = 0.0
@@ -90,7 +96,11 @@ class CommandRun:
         if held or (left := sorted(p.pid for p in processes if alive(p))):
             _log.error("not all is free: processes %s could not be killed; GPUs still held: %s", left, held)
             extra = {"leftover": {"processes": left, "gpus": held}}
-        if by_itself:
+        if self._over:
+            code = ended.result() if ended.done() else -signal.SIGKILL
+            self._status("exited")
+            self._reports.add("exited", {"outcome": "failed", "code": code, "reason": self._over, **extra})
+        elif by_itself:
             code = ended.result()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             body = {"outcome": "failed" if code else "completed", "code": code, "reason": how if code else ""}
@@ -110,6 +120,28 @@ class CommandRun:
             self._timed_out = True
             deadline_s = time.time() + float(self._start["args"].get("grace_s", 0.0))
             self.command("preempt", {"deadline_s": deadline_s, "text": "It has run for as long as its owner allows."})
+
+    async def _over_memory(self, why: str) -> None:
+        """End it. What its first process has started is killed at once; that one can still write down why, unless it is
+        itself what is too large. Nobody is cut while he saves himself to leave."""
+        if self._over or self._preempted.is_set():
+            return
+        self._over = why
+        with suppress(OSError), self._child.log.open("ab") as log:
+            log.write(f"gpufair: {why}\n".encode())
+        first = self._child.identity
+        every = await asyncio.to_thread(find, first.pid, self._start["tag"])
+        large = memory_limit.used([first]) * 2 > memory_limit.used(every)
+        patience = 0.0 if large else WRITE_DOWN_S
+        self._give_notice({"deadline_s": time.time() + patience, "text": why, "outcome": "failed"})
+        for process in every - {first}:
+            send(process, signal.SIGKILL)
+        self._deadline = time.monotonic() + patience
+        self._preempted.set()
+
+    def _say(self, text: str) -> None:
+        """Something that its owner should know."""
+        self._reports.add("remark", {"text": text})
 
     def _give_notice(self, notice: dict[str, Any]) -> None:
         """Before SIGTERM, so that whoever handles that finds the reason and the deadline."""

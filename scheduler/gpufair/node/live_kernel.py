@@ -15,7 +15,7 @@ import zmq.asyncio
 
 from gpufair.node.child import Child
 from gpufair.node.control import Control, KernelGone
-from gpufair.node.processes import Proc, end_all, send
+from gpufair.node.processes import Proc, end_all, find, send
 from gpufair.node.recorder import Cell, Recorder
 
 Answer = TypeVar("Answer")
@@ -31,6 +31,7 @@ class LiveKernel:
         """Both are called on the event loop; see ``Recorder``."""
         self.child = child
         self.busy = False
+        self.ended_for = ""  # why we killed it, where its owner takes that for its death
         self._on_busy, self._on_ask = on_busy, on_ask
         self._loop = asyncio.get_running_loop()
         self._boundary = asyncio.Event()  # set whenever no cell runs, and also by one that ended a moment ago
@@ -113,6 +114,13 @@ class LiveKernel:
             code = self.child.popen.wait()
         self.gone.set_result(code)
         self.control.close(code)
+
+    async def kill(self, tag: str, why: str) -> None:
+        """Kill it with all its processes, as if it had died by itself."""
+        self.ended_for = why
+        # Those of this moment only: the next kernel, which may be started as soon as this one is gone, has the same tag.
+        for process in await asyncio.to_thread(find, self.child.pid, tag):
+            send(process, signal.SIGKILL)
 
     async def end(self, tag: str, *, patience_s: float) -> set[Proc]:
         """End it and all its processes (SIGTERM, then SIGKILL after ``patience_s``), and finish the record.

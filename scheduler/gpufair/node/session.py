@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufair.node import child as children
+from gpufair.node import memory_limit
 from gpufair.node.autosave import Autosave
 from gpufair.node.child import Child
 from gpufair.node.control import KernelGone
@@ -60,6 +61,7 @@ class Session:
         self._busy_news = False  # a cell began or ended since the last report
         self._activity: asyncio.TimerHandle | None = None
         self._activity_at = 0.0
+        self._memory = memory_limit.watch(start, lambda: self._kernel.child.pid, self._say, self._over_memory)
 
     # ---------------------------------------------------------------- from outside
 
@@ -67,6 +69,8 @@ class Session:
         """Serve until all is over and everything is reported and cleaned up."""
         self._spawn(self._begin())
         await self._ended.wait()
+        if self._memory is not None:
+            self._memory.cancel()
 
     def command(self, kind: str, args: dict[str, Any]) -> None:
         """Take a command (see ``wire.Command``). Returns at once."""
@@ -126,7 +130,7 @@ class Session:
             except (CheckpointFailed, KernelGone) as err:
                 # The checkpoint stays as it is; the user gets an empty kernel and is told why.
                 self._saver.keep_all = True
-                lost = [["*", short(str(err))]]
+                lost = [["*", kernel.ended_for or short(str(err))]]
                 if kernel.gone.done() and not await self._relaunch():
                     return
             self._serve(lost)
@@ -187,11 +191,26 @@ class Session:
             self._spawn(self._again())
             return
         self._set_phase("dead")
-        self._reports.add("kernel_died", {"generation": kernel.child.generation, "code": code})
+        why = {"reason": kernel.ended_for} if kernel.ended_for else {}
+        self._reports.add("kernel_died", {"generation": kernel.child.generation, "code": code, **why})
         await kernel.end(self._start["tag"], patience_s=0.0)  # what it started would hold the GPUs
         await asyncio.sleep(RESTART_WAIT_S)
         if self._phase == "dead" and kernel is self._kernel:
             self._finish(self._end(busy=False), stop=False)
+
+    async def _over_memory(self, why: str) -> None:
+        """The kernel goes, and can be restored in the memory that there is. Nobody is cut while he is saved to leave."""
+        if self._final is None and self._phase != "dead":
+            _log.warning("the kernel is killed: %s", why)
+            kernel = self._kernel
+            with suppress(OSError), kernel.child.log.open("ab") as log:
+                log.write(f"gpufair: the kernel was killed: {why}\n".encode())
+            await kernel.kill(self._start["tag"], why)
+
+    def _say(self, text: str) -> None:
+        """Something that its owner should know."""
+        if not self._stopping:
+            self._reports.add("remark", {"text": text})
 
     async def _again(self) -> None:
         async with self._turn:

@@ -39,6 +39,8 @@ class Detail:
     generation: int = 0
     serving: bool = False
     kernel_died: bool = False  # by itself; a restart is awaited
+    warning: str = ""  # of its node, about what it does there: it is near its memory limit
+    died_of: str = ""  # why its node killed its kernel, until there is another one
     connection: dict[str, Any] | None = None
     restore_offered: bool = False  # the kernel serves without a checkpoint that exists
     progress: dict[str, Any] | None = None  # {"step", "fraction"}; not durable
@@ -62,6 +64,11 @@ class Detail:
     def awaited(self) -> tuple[str, ...]:
         """All that have to end before it is queued."""
         return self.after + self.after_any
+
+    @property
+    def remark(self) -> str:
+        """What its owner should know of how it fares on its node."""
+        return self.died_of or self.warning
 
     @property
     def rests(self) -> bool:

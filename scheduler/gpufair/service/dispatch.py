@@ -152,6 +152,7 @@ class Dispatcher:
             restore=saved.id if restoring and saved else None,
             autosave_share=self._autosave_share if spec.resumable else 0.0,
             checkpoint_store=self._checkpoint_store,
+            memory_bytes=spec.shape.memory_per_node,
         )
 
 

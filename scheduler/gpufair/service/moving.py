@@ -48,7 +48,7 @@ def ask(turn: Turn, session: Workload, pools: tuple[PoolName, ...]) -> Pending |
         raise WrongPhase(session.id, session.phase, _ASKED, "ask again when it runs, or park it")
     if session.phase is Phase.RUNNING and detail.kernel_died:
         raise WrongPhase(session.id, "without a kernel", _ASKED, "the kernel died: restart it first, or park it")
-    check_spec(standin.spec_of(session, pools), turn.state.facts)
+    check_spec(standin.spec_of(session, pools, turn.state), turn.state.facts)
     if detail.moves:
         return None
     wish = replace(detail, move=Move(turn.now, tuple(str(pool) for pool in pools)))

@@ -120,7 +120,7 @@ class ReportReader:
         if session is not workload and (first or generation != detail.generation):
             # Of session and stand-in, whoever compares generations must take this kernel for a new one of the session.
             known = turn.detail(session.id)
-            turn.set_detail(session.id, replace(known, generation=known.generation + 1))
+            turn.set_detail(session.id, replace(known, generation=known.generation + 1, died_of=""))
         if not first and generation != detail.generation:
             moving.give_up(turn, workload.id, "its kernel was restarted; ask again")
             detail = turn.detail(workload.id)
@@ -133,6 +133,8 @@ class ReportReader:
                     generation=generation,
                     serving=True,
                     kernel_died=False,
+                    warning="" if first or generation != detail.generation else detail.warning,
+                    died_of="" if first or generation != detail.generation else detail.died_of,
                     connection=connection,
                     progress=None,
                     # A repeat (an agent that came back) says nothing new about what the kernel has.
@@ -174,9 +176,15 @@ class ReportReader:
         if _integer(report, "generation") >= detail.generation:
             offered = workload.checkpoint is not None
             died = replace(detail, serving=False, connection=None, restore_offered=offered, kernel_died=True)
-            turn.set_detail(workload.id, died)
+            turn.set_detail(workload.id, replace(died, warning="", died_of=_reason(report)))
+            session = self._session(turn, workload)
+            turn.set_detail(session.id, replace(turn.detail(session.id), died_of=_reason(report)))
         if workload.busy:
             turn.handle(ev.ActivityReported(turn.now, turn.cause(), workload.id, workload.incarnation, False))
+
+    def _remark(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        warning = str(report.body.get("text") or "")[:_LONGEST]
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), warning=warning))
 
     def _checkpointed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         body = report.body
@@ -326,6 +334,7 @@ _HANDLERS: dict[str, Callable[[ReportReader, Turn, str, Workload, Report], None]
         "_gpu_use",
         "_activity",
         "_kernel_died",
+        "_remark",
         "_checkpointed",
         "_checkpoint_failed",
         "_held",

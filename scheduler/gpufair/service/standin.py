@@ -18,6 +18,7 @@ from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.errors import UnknownWorkload, WrongPhase
 from gpufair.core.model import HOLDING, Kind, Phase, PreemptReason, Shape, WorkloadSpec
+from gpufair.core.possible import could_hold
 from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import Millis, PoolName, WorkloadId
@@ -74,14 +75,17 @@ def open_on_cpu(turn: Turn, session: Workload, pools: tuple[PoolName, ...]) -> N
         return
     stand_in = WorkloadId(f"{session.id}{_MIDDLE}{turn.cause()}")
     turn.set_detail(session.id, replace(detail, stand_in=stand_in))
-    turn.handle(ev.Submitted(turn.now, turn.cause(), stand_in, spec_of(session, pools)))
+    turn.handle(ev.Submitted(turn.now, turn.cause(), stand_in, spec_of(session, pools, turn.state)))
 
 
-def spec_of(session: Workload, pools: tuple[PoolName, ...]) -> WorkloadSpec:
-    """What a stand-in asks for."""
+def spec_of(session: Workload, pools: tuple[PoolName, ...], state: State) -> WorkloadSpec:
+    """What a stand-in asks for: the memory of its session, where a node of these pools has so much; it is held to that."""
+    shape, nodes = Shape(0, memory_per_node=session.spec.shape.memory_per_node), state.facts.by_pool
+    if not any(could_hold(nodes.get(pool, ()), shape) for pool in pools):
+        shape = Shape(0)
     return replace(
         session.spec,
-        shape=Shape(0),
+        shape=shape,
         min_runtime=Millis(0),
         priority=0,
         pools=pools,
@@ -150,6 +154,8 @@ def shown(view: dict[str, Any], state: State, detail: Detail, detail_of: Mapping
         "kernel_died": kernel.kernel_died,
         "restore_offered": kernel.restore_offered,
         "progress": kernel.progress,
+        "reason": kernel.remark or view["reason"],
+        "remark": kernel.remark,
     }
 
 

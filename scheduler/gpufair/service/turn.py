@@ -132,6 +132,7 @@ class Turn:
             unsaved=detail.unsaved,
             stand_in=detail.stand_in,
             move=detail.move,
+            died_of=detail.died_of,
             retries=detail.retries,
             ran_ms=self.ran(workload, self.state.now),
         )

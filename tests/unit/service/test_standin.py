@@ -216,3 +216,29 @@ async def test_what_cannot_be_opened_is_refused(tmp_path: Path) -> None:
         await agent.report("released", "w", busy=False)
         refused = await _post(client, "resume", on_cpu=True)
         assert (refused.status_code, "it has no variables" in refused.text) == (409, True), refused.text
+
+
+async def test_its_owner_hears_of_its_memory(tmp_path: Path) -> None:
+    """Near the limit and above it, as of a session's own kernel, until there is another one."""
+    async with opened(tmp_path) as (_it, client, agent, start):
+        stand_in, why_died = start["workload"], "over its memory limit: it used 5 GiB"
+
+        async def sentence() -> str:
+            return str((await client.get(f"{API}/workloads/w/why")).json()["sentence"])
+
+        await agent.report("remark", stand_in, text="It uses 3 GiB of 4 GiB.")
+        seen = await view(client)
+        assert seen["reason"] == seen["remark"] == "It uses 3 GiB of 4 GiB."
+        assert (await sentence()).startswith("It uses 3 GiB of 4 GiB. It is open")
+        await agent.report("remark", stand_in, text="")
+        assert (await view(client))["remark"] == ""
+        await agent.report("kernel_died", stand_in, generation=1, code=-9, reason=why_died)
+        seen = await view(client)
+        assert (seen["kernel_died"], seen["reason"]) == (True, why_died)
+        assert (await sentence()).startswith("Over its memory limit: it used 5 GiB. It is open")
+        await agent.report("released", stand_in, busy=False)
+        seen = await view(client)
+        assert (seen["state"], seen["on_cpu"], seen["remark"]) == ("parked", False, why_died)
+        assert (await _post(client, "resume", on_cpu=True)).status_code == 202
+        await _serving(agent, (await agent.commands())[0]["workload"])
+        assert (await view(client))["remark"] == ""

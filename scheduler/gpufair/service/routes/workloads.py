@@ -253,6 +253,8 @@ async def why(request: Request, workload: Id) -> Answer:
     seen = shown(await it.runtime.view(name), principal(request))
     if seen["suggestion"] is not None:
         answer["sentence"] += f" {seen['suggestion']['text']} (gpufair sessions resume {name[:8]} --on-cpu)"
+    if remark := str(seen["remark"]):
+        answer["sentence"] = f"{remark[0].upper()}{remark[1:].rstrip('.')}. {answer['sentence']}"
     return answer
 
 
