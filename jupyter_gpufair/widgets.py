@@ -1,4 +1,4 @@
-"""Panels in a notebook: ``BudgetPanel``, ``QueuePanel``, ``SessionPanel``, ``ClusterMap``.
+"""Panels in a notebook: ``BudgetPanel``, ``QueuePanel``, ``SessionPanel``, ``ClusterMap``, ``WhatIf``.
 
 They draw what JupyterLab's side panel draws, with the same code, and ask the Jupyter server themselves: a panel stays alive
 while its kernel is parked, and is there again after a restore. What the kernel saw when the panel was made is kept in
@@ -102,6 +102,12 @@ class SessionPanel(_Panel):
     """The user's own sessions and runs, on all servers, with what can be done with each; only in a Jupyter server's page."""
 
     part = traitlets.Unicode("sessions").tag(sync=True)
+
+
+class WhatIf(BudgetPanel):
+    """Other shares for the budgets, tried on what runs and waits now; only in a Jupyter server's page."""
+
+    part = traitlets.Unicode("whatif").tag(sync=True)
 
 
 _MOST = 100  # rows of a picture that is kept in the notebook

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import { gradient } from '../lib/lab/cluster.js';
 import { Teams, teamOf } from '../lib/lab/teams.js';
-import { asked, cost, duration, entitledGpus, explained, gpuTime, nodeText, outlook, spent, standing, when } from '../lib/lab/words.js';
+import { asked, cost, duration, entitledGpus, explained, fares, gpuTime, nodeText, outlook, spent, standing, when } from '../lib/lab/words.js';
 
 const NOW = 1_800_000_000;
 const workload = (changes = {}) => ({
@@ -160,4 +160,17 @@ test('a choice says when it starts and what it costs', () => {
 
 test('durations are said as people say them', () => {
   assert.deepEqual([8, 900, 3600, 5400, 28_800].map(duration), ['8 s', '15 min', '1 h', '1 h 30 min', '8 h']);
+});
+
+test('what would be stands beside what is, once where both are the same', () => {
+  const figures = (changes = {}) => ({
+    entitlement: 0.5,
+    gpus_held: 4,
+    delivered_gpu_s: 36_000,
+    wait_s: { p50: 600, p90: null, max: null },
+    preemptions: 0,
+    ...changes
+  });
+  const after = figures({ entitlement: 0.75, delivered_gpu_s: 72_000, wait_s: { p50: null, p90: null, max: null } });
+  assert.deepEqual(fares(figures(), after), ['50.0 % → 75.0 %', '4.0', '10 GPU-h → 20 GPU-h', '10 min → –', '0']);
 });

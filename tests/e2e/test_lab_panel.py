@@ -74,6 +74,20 @@ def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look, tmp_
                 assert violations(page, "#gpufair-lab .jp-gpufair-section") == []
                 if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
                     page.screenshot(path=PICTURES / f"panel-{theme}.png", clip={"x": 0, "y": 0, "width": 640, "height": 800})
+            panel.get_by_role("button", name="What if…").click()
+            dialog = page.locator(".jp-Dialog")
+            dialog.get_by_role("spinbutton", name="vision").fill("150")
+            expect(dialog.get_by_role("button", name="Apply")).to_be_disabled()
+            dialog.get_by_role("button", name="Try").click()
+            line = dialog.locator("tbody tr").filter(has_text="vision")
+            expect(line).to_contain_text("50.0 % → 75.0 %", timeout=60_000)
+            assert violations(page, ".jp-gpufair-whatif") == []
+            if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
+                dialog.locator(".jp-Dialog-content").screenshot(path=PICTURES / "what-if.png")
+            dialog.get_by_role("button", name="Apply").click()
+            expect(dialog.get_by_text("In force from now on")).to_be_visible()
+            dialog.get_by_role("button", name="Close").click()
+            expect(budgets.filter(has_text="vision")).to_contain_text("0 of 0.8 GPUs")
             ended = mine.filter(has_text="training")
             ended.get_by_role("button", name="End: training").click()
             page.locator(".jp-Dialog").get_by_role("button", name="End").click()

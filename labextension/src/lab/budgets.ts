@@ -7,10 +7,12 @@ import type { IAllocation, IBudgets } from './wire.js';
 import { depth, entitledGpus, spent, standing } from './words.js';
 
 export class BudgetsView {
-  readonly node = element('div', { class: 'jp-gpufair-budgets', role: 'list', 'aria-label': 'Budgets' });
+  readonly node = element('div', { class: 'jp-gpufair-budgets' });
 
   constructor(private readonly _teams: Teams) {
-    this._rows = new Rows<IAllocation>(this.node, one => one.path, row, (made, one) => this._update(made, one));
+    const list = element('div', { role: 'list', 'aria-label': 'Budgets' });
+    this.node.append(list);
+    this._rows = new Rows<IAllocation>(list, one => one.path, row, (made, one) => this._update(made, one));
   }
 
   show(budgets: IBudgets): void {

@@ -7,6 +7,7 @@ import { type IDoing, MineView } from './mine.js';
 import { QueueView } from './queue.js';
 import type { LabReader } from './reader.js';
 import { Teams, teamOf } from './teams.js';
+import { WhatIfView } from './whatif.js';
 
 export interface IPart {
   readonly title: string;
@@ -17,7 +18,7 @@ export interface IPart {
   tick(): void;
 }
 
-export type PartName = 'sessions' | 'queue' | 'budgets' | 'cluster';
+export type PartName = 'sessions' | 'queue' | 'budgets' | 'cluster' | 'whatif';
 
 /** @param now - Unix seconds by the server's clock */
 export function makeParts(reader: LabReader, doing: IDoing, now: () => number): Record<PartName, IPart> {
@@ -33,6 +34,7 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
   const queue = new QueueView(teams, id => reader.why(id));
   const budgets = new BudgetsView(teams);
   const cluster = new ClusterView(teams, now);
+  const whatIf = new WhatIfView(reader);
   return {
     sessions: {
       title: 'My Sessions',
@@ -58,6 +60,7 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
         cluster.show(nodes, holders);
       },
       tick: () => cluster.tell()
-    }
+    },
+    whatif: { title: 'What If', node: whatIf.node, refresh: async () => whatIf.show(await read()), tick: still }
   };
 }

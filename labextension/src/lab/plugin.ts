@@ -6,8 +6,10 @@ import { Dialog, ICommandPalette, Notification, showDialog } from '@jupyterlab/a
 import { ILauncher } from '@jupyterlab/launcher';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { LabIcon } from '@jupyterlab/ui-components';
+import { Widget } from '@lumino/widgets';
 
 import { request, serverNow } from '../request.js';
+import { press } from './dom.js';
 import { addLaunch } from './launch.js';
 import { LabPanel, Section } from './panel.js';
 import { makeParts } from './parts.js';
@@ -15,6 +17,7 @@ import { LabReader, type MyAction } from './reader.js';
 import { type IMine, LAB_EVENT } from './wire.js';
 
 const OPEN = 'gpufair:open-lab';
+const WHAT_IF = 'gpufair:what-if';
 
 /** Three boards of chips, filled to different heights. */
 const icon = new LabIcon({
@@ -43,7 +46,21 @@ const lab: JupyterFrontEndPlugin<void> = {
       act: (session: IMine, action: MyAction) => void perform(reader, session, action)
     };
     const parts = makeParts(reader, doing, serverNow);
-    const panel = new LabPanel(Object.entries(parts).map(([name, part]) => new Section(name, part)));
+    const { whatif, ...seen } = parts;
+    const panel = new LabPanel(Object.entries(seen).map(([name, part]) => new Section(name, part)));
+    app.commands.addCommand(WHAT_IF, {
+      label: 'What If: Other Budgets…',
+      caption: 'Try other shares on what runs and waits now, and put them into force',
+      describedBy: { args: { type: 'object', properties: {} } },
+      execute: async () => {
+        await whatif.refresh();
+        const body = new Widget({ node: whatif.node });
+        await showDialog({ title: 'Other budgets', body, buttons: [Dialog.okButton({ label: 'Close' })] });
+        panel.refresh();
+      }
+    });
+    palette?.addItem({ command: WHAT_IF, category: 'GPU Fair Share' });
+    parts.budgets.node.append(press('What if…', () => void app.commands.execute(WHAT_IF)));
     panel.title.icon = icon;
     app.serviceManager.events.stream.connect((_, event) => {
       if (event.schema_id === LAB_EVENT) {

@@ -1,7 +1,7 @@
 /**
  * What the panels ask of the Jupyter server, however it is reached.
  */
-import type { IBudgets, ICoaching, IExplanation, IMine, INode, IProfile, IQueue, IWish, IWorkload } from './wire.js';
+import type { IBudgets, ICoaching, IExplanation, IMine, INode, IProfile, IQueue, IWhatIf, IWish, IWorkload } from './wire.js';
 
 /** Calls `gpufair/…` of the server; the answer's JSON, null where there is no such thing (404). */
 export type Ask = (path: string[], init?: RequestInit) => Promise<unknown>;
@@ -50,6 +50,17 @@ export class LabReader {
       throw new Error('This Jupyter server is older than this page: restart it.');
     }
     return answer as ICoaching;
+  }
+
+  /** Play the next hours with other shares. */
+  async whatIf(shares: Record<string, number>, hours: number): Promise<IWhatIf> {
+    const body = JSON.stringify({ shares, hours });
+    return (await this._ask(['lab', 'whatif'], { method: 'POST', body })) as IWhatIf;
+  }
+
+  /** Put other shares into force; `seen` is what they were when the reader decided. */
+  async divide(shares: Record<string, number>, seen: Record<string, string>): Promise<void> {
+    await this._ask(['lab', 'divide'], { method: 'PUT', body: JSON.stringify({ shares, seen }) });
   }
 
   /** Why a workload waits; null for one that is gone. */

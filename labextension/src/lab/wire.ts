@@ -35,7 +35,8 @@ export interface IQueue {
 export interface IAllocation {
   path: string;
   leaf: boolean;
-  share: number;
+  /** Among its siblings, as its owner wrote it. */
+  share: string | number;
   /** A fraction of all GPUs. */
   entitlement: number;
   budget_gpu_s: number;
@@ -124,4 +125,22 @@ export interface ICoaching {
   choices: IChoice[];
   advice: string;
   warnings: string[];
+}
+
+/** How an allocation fares in hours that are played. */
+export interface IFigures {
+  entitlement: number;
+  gpus_held: number;
+  delivered_gpu_s: number;
+  wait_s: { p50: number | null; p90: number | null; max: number | null };
+  preemptions: number;
+}
+
+export interface IWhatIf {
+  now_s: number;
+  until_s: number;
+  arrivals: number;
+  protected: number;
+  protections_kept: number;
+  allocations: { path: string; verdict: 'gains' | 'loses' | ''; before: IFigures; after: IFigures | null }[];
 }

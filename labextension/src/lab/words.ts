@@ -2,7 +2,7 @@
  * The lab in words. Pure: the time comes in.
  */
 import { clock, countdown, localised } from '../text.js';
-import type { IAllocation, IBudgets, IChoice, IExplanation, INode, IWorkload } from './wire.js';
+import type { IAllocation, IBudgets, IChoice, IExplanation, IFigures, INode, IWorkload } from './wire.js';
 
 export function gpus(count: number): string {
   return count === 1 ? '1 GPU' : `${count} GPUs`;
@@ -134,4 +134,21 @@ export function cost(choice: IChoice): string {
   const percent = 100 * choice.of_budget;
   const part = percent < 0.1 ? 'under 0.1' : percent < 10 ? percent.toFixed(1) : percent.toFixed(0);
   return `${gpuTime(choice.committed_gpu_s)}, ${part} % of the budget`;
+}
+
+/** `3.2 → 4.1`, or one figure where both are the same. */
+export function change(before: string, after: string): string {
+  return before === after ? before : `${before} → ${after}`;
+}
+
+/** A line of the table of what would be: entitled, GPUs held on average, delivered, half wait no longer than. */
+export function fares(before: IFigures, after: IFigures): string[] {
+  const pair = (text: (one: IFigures) => string) => change(text(before), text(after));
+  return [
+    pair(one => `${(100 * one.entitlement).toFixed(1)} %`),
+    pair(one => one.gpus_held.toFixed(1)),
+    pair(one => gpuTime(one.delivered_gpu_s)),
+    pair(one => (one.wait_s.p50 === null ? '–' : duration(one.wait_s.p50))),
+    pair(one => String(one.preemptions))
+  ];
 }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -405,3 +406,27 @@ def test_a_notebook_asks_about_itself(pair: Pair) -> None:
         wrong = tab.run("%gpufair wyh")
         assert tab.reply(wrong)["ename"] == "UsageError"
     server.call("DELETE", f"/api/kernels/{kernel}")
+
+
+def test_other_shares_are_tried_and_put_into_force(pair: Pair) -> None:
+    """A server that acts for somebody else tries them only: its token may do what its user may not."""
+    server, client = pair
+    code, played = server.call("POST", "/gpufair/lab/whatif", {"shares": {"vision": 3}, "hours": 1}, timeout_s=60)
+    assert code == 200
+    accounts = {one["path"]: one for one in played["allocations"]}
+    assert (accounts["vision"]["before"]["entitlement"], accounts["vision"]["after"]["entitlement"]) == (0.5, 0.75)
+    wrongs: list[dict[str, Any]] = [
+        {},
+        {"shares": {}},
+        {"shares": {"vision": -1}},
+        {"shares": {"--json": 1}},
+        {"shares": {"vision": 1}, "hours": 999},
+    ]
+    for wrong in wrongs:
+        assert server.call("POST", "/gpufair/lab/whatif", wrong)[0] == 400, wrong
+    code, said = server.call("POST", "/gpufair/lab/whatif", {"shares": {"nobody": 1}}, timeout_s=60)
+    assert code == 422
+    assert "there is no allocation 'nobody'" in said["message"]
+    seen = {one.path: str(one.share) for one in client.budgets().allocations}
+    assert server.call("PUT", "/gpufair/lab/divide", {"shares": {"vision": 3}, "seen": seen})[0] == 403
+    assert {one.path: str(one.share) for one in client.budgets().allocations} == seen

@@ -1,0 +1,121 @@
+/**
+ * Other shares, tried before they are put into force: the next day is played twice, as it is and as it would be.
+ */
+import { element, press, write } from './dom.js';
+import type { LabReader } from './reader.js';
+import type { IAllocation, IBudgets, IWhatIf } from './wire.js';
+import { depth, fares } from './words.js';
+
+const HOURS = 24;
+const HEADS = ['', 'Entitled', 'GPUs held', 'Delivered', 'Median wait', 'Preempted', ''];
+const SIGNS = { gains: '▲ gains', loses: '▼ loses', '': '' };
+
+export class WhatIfView {
+  readonly node = element('div', { class: 'jp-gpufair-whatif' });
+
+  constructor(private readonly _reader: LabReader) {
+    this._apply.disabled = true;
+    this.node.append(
+      this._shares,
+      element('div', { class: 'jp-gpufair-buttons' }, this._try, this._apply),
+      this._said,
+      this._table
+    );
+  }
+
+  /** Called whenever the budgets are read; what is being typed stays. */
+  show(budgets: IBudgets): void {
+    const known = budgets.allocations.map(one => `${one.path}=${one.share}`).join(' ');
+    if (known === this._known || Object.keys(this._changed).length) {
+      return;
+    }
+    this._known = known;
+    this._allocations = budgets.allocations;
+    this._inputs.clear();
+    this._shares.replaceChildren(...budgets.allocations.map(one => this._row(one)));
+  }
+
+  private _row(one: IAllocation): HTMLElement {
+    const input = element('input', { type: 'number', min: '0', step: 'any', value: String(one.share) });
+    input.addEventListener('input', () => {
+      this._apply.disabled = true; // what is applied has been looked at
+    });
+    this._inputs.set(one.path, input);
+    const row = element('label', { title: one.path }, element('span', {}, one.path.split('/').pop() ?? ''), input);
+    row.style.setProperty('--level', String(depth(one.path)));
+    return row;
+  }
+
+  /** Shares that differ from those in force. */
+  private get _changed(): Record<string, number> {
+    const changed: Record<string, number> = {};
+    for (const one of this._allocations) {
+      const text = this._inputs.get(one.path)?.value ?? '';
+      if (text !== '' && Number(text) !== Number(one.share)) {
+        changed[one.path] = Number(text);
+      }
+    }
+    return changed;
+  }
+
+  private async _play(): Promise<void> {
+    const shares = this._changed;
+    if (!Object.keys(shares).length) {
+      write(this._said, 'Change a share first.');
+      return;
+    }
+    this._try.disabled = true;
+    write(this._said, `Playing the next ${HOURS} hours twice…`);
+    try {
+      this._tell(await this._reader.whatIf(shares, HOURS));
+      this._apply.disabled = false;
+    } catch (error) {
+      this._table.replaceChildren();
+      write(this._said, error instanceof Error ? error.message : String(error));
+    } finally {
+      this._try.disabled = false;
+    }
+  }
+
+  private _tell(found: IWhatIf): void {
+    const kept = found.protected ? ` ${found.protections_kept} of ${found.protected} protections are kept.` : '';
+    write(
+      this._said,
+      `The next ${HOURS} hours, as it is → as it would be, if the same people submit the same as yesterday.${kept}`
+    );
+    const cell = (text: string, tag: 'td' | 'th' = 'td') => element(tag, tag === 'th' ? { scope: 'col' } : {}, text);
+    const lines = found.allocations.map(one => {
+      const figures = one.after === null ? HEADS.slice(1, 6).map(() => '–') : fares(one.before, one.after);
+      const line = element('tr', { 'data-verdict': one.verdict });
+      line.append(element('th', { scope: 'row' }, one.path), ...figures.map(text => cell(text)), cell(SIGNS[one.verdict]));
+      return line;
+    });
+    this._table.replaceChildren(
+      element('thead', {}, element('tr', {}, ...HEADS.map(text => cell(text, text ? 'th' : 'td')))),
+      element('tbody', {}, ...lines)
+    );
+  }
+
+  private async _divide(): Promise<void> {
+    const seen = Object.fromEntries(this._allocations.map(one => [one.path, String(one.share)]));
+    this._apply.disabled = true;
+    try {
+      await this._reader.divide(this._changed, seen);
+      write(this._said, 'In force from now on. Protections that were granted stay.');
+    } catch (error) {
+      write(this._said, error instanceof Error ? error.message : String(error));
+      return;
+    }
+    this._inputs.clear();
+    this.show(await this._reader.budgets());
+  }
+
+  private readonly _shares = element('div', { class: 'jp-gpufair-shares', role: 'group', 'aria-label': 'Shares' });
+  private readonly _said = element('p', { class: 'jp-gpufair-small', role: 'status' });
+  private readonly _table = element('table', { class: 'jp-gpufair-table' });
+  private readonly _try = press('Try', () => void this._play());
+  private readonly _apply = press('Apply', () => void this._divide());
+  private readonly _inputs = new Map<string, HTMLInputElement>();
+  private _allocations: IAllocation[] = [];
+  private _known = '';
+}
