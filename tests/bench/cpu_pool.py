@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import distributed
 import numpy as np
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpufair import cpu
+from gpufair.cpu import local, plan, resident, served
+from gpufair.cpu.cell import send, take
+from gpufair.cpu.pool import Pool
+from gpufair.node.files import try_lock
 from tests.bench.result import Result
 
 ROUNDS, ARRAYS = 50, 7
@@ -56,6 +64,37 @@ def cpu_pool_roundtrip() -> Result:
     )  # fmt: skip
 
 
+def cpu_pool_turns() -> Result:
+    """As ``cpu_pool_roundtrip``, but the cell waits for its turn in a pool that several users share."""
+    with tempfile.TemporaryDirectory() as place, local.cluster(2, local.new_key()) as plain:
+        folder = Path(place)
+        lock = try_lock(folder / "service.lock")
+        assert lock is not None
+        plan.write(folder, plan.Plan({"a": (3, 4), "b": (1, 4)}, tasks_per_user=8, service_lock=str(folder / "service.lock")))
+        living, _ = resident.start(folder, workers=2, memory_bytes=1 << 30)
+        client = distributed.Client(living.address, security=living.security(), set_as_default=False)
+        try:
+            served.introduce(client, "a", "ada")
+            pool = Pool(client, None, "service")
+
+            def ours() -> None:
+                names = {"x": 20, "double": _double}
+                assert take(pool.outcome(send("y = double(x)", names, pool)), names) is None
+                assert names["y"] == 40
+
+            with distributed.Client(plain, set_as_default=False) as dask:
+                bare, cells = _in_turn(lambda: dask.submit(_double, 20, pure=False).result(), ours, ROUNDS)
+        finally:
+            client.close()
+            resident.stop(folder)
+            os.close(lock)
+    plain_ms, cell_ms = statistics.median(bare) * 1000, statistics.median(cells) * 1000
+    return Result(
+        cell_ms - plain_ms, "ms over a bare Dask submit", 50.0,
+        notes={"dask_ms": plain_ms, "cell_ms": cell_ms, "rounds": ROUNDS, "worst_ms": max(cells) * 1000},
+    )  # fmt: skip
+
+
 def cpu_pool_array() -> Result:
     """100 MB to a worker and 100 MB back, beside the same through ``client.submit(...).result()``."""
     pool = cpu.connect(workers=2, warn_bytes=2 * ARRAY_BYTES)
@@ -73,4 +112,4 @@ def cpu_pool_array() -> Result:
     )  # fmt: skip
 
 
-CASES = {"cpu_pool_roundtrip": cpu_pool_roundtrip, "cpu_pool_array": cpu_pool_array}
+CASES = {"cpu_pool_roundtrip": cpu_pool_roundtrip, "cpu_pool_turns": cpu_pool_turns, "cpu_pool_array": cpu_pool_array}

@@ -293,6 +293,8 @@ def _of_the_service(*settings: Any) -> Pool | None:
     """None where there is none, or none that this notebook can use: nobody has asked for this very one."""
     try:
         found = served.ask()
+        if found is not None and gateway.meant(found.address):
+            return _gateway(gateway.found(found.address, wait_s=settings[2]), *settings)
         try:
             return None if found is None else _served(found, *settings)
         except PoolMissing:

@@ -13,6 +13,7 @@ MOST_WORKERS = 1024  # of one machine
 LEAST_MEMORY = 64 << 20  # Python and Dask need so much
 MOST_TASKS = 1_000_000
 _OWN = ("workers", "memory", "tasks_per_user", "window")  # of a pool that the service keeps
+_GATEWAYS = ("gateway", "gateway+https", "gateway+http")  # as in ``gpufair.cpu.gateway``, which imports Dask
 _TLS = ("ca", "certificate", "key")
 
 
@@ -77,9 +78,13 @@ def _check_address(table: Table, options: CpuPoolOptions) -> None:
         if options.tls:
             table.fail('ca, certificate and key belong to an address; add address = "tls://host:8786"', "ca")
         return
-    scheme = options.address.partition("://")[0]
-    if scheme not in {"tls", "tcp"} or not options.address.rpartition(":")[2].isdigit():
-        table.fail(f'address = {shown(options.address)}: write a Dask scheduler\'s like "tls://host:8786"', "address")
+    scheme = options.address.partition(":")[0]
+    dask = scheme in {"tls", "tcp"} and options.address.rpartition(":")[2].isdigit()
+    if not dask and scheme not in _GATEWAYS:
+        table.fail(
+            f'address = {shown(options.address)}: write a Dask scheduler\'s like "tls://host:8786", '
+            'or a dask-gateway\'s like "gateway://host/path"', "address",
+        )  # fmt: skip
     if (scheme == "tls") != bool(options.tls):
         table.fail(
             "a tls:// address needs ca, certificate and key" if scheme == "tls" else "ca, certificate and key need a tls:// address",

@@ -131,8 +131,9 @@ class Dispatcher:
             # The variables that the owner set are his own, as with torchrun's own options.
             env = rendezvous(workload.id, workload.incarnation, rank, nodes, gpus, LOOPBACK) | env
             env |= {"GPUFAIR_NODE_RANK": str(rank), "GPUFAIR_NODES": str(nodes)}
+        env |= {"GPUFAIR_ALLOCATION": spec.allocation}
         if launch.get("type") == "command":  # for what it writes down of itself
-            env |= {"GPUFAIR_ALLOCATION": spec.allocation, "GPUFAIR_SUBMITTED_S": f"{workload.submitted_at / 1000:.3f}"}
+            env |= {"GPUFAIR_SUBMITTED_S": f"{workload.submitted_at / 1000:.3f}"}
             attempt, most = self.detail_of(workload.id).retries + 1, retries.allowed(spec) + 1
             env |= {"GPUFAIR_ATTEMPT": str(attempt), "GPUFAIR_ATTEMPTS": str(most)}
         launch["env"] = env

@@ -31,10 +31,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     lock = try_lock(made / "service.lock")
     assert lock is not None
     plan.write(made, replace(PLAN, service_lock=str(made / "service.lock")))
-    resident.start(made, workers=2, memory_bytes=1 << 30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DASK_DISTRIBUTED__SCHEDULER__VALIDATE", "True")  # Dask checks its whole state after each change
+        resident.start(made, workers=2, memory_bytes=1 << 30)
     yield made
+    log = resident.place(made, "log").read_text()
     resident.stop(made)
     os.close(lock)
+    assert "Traceback" not in log, log[-5000:]
 
 
 @pytest.fixture

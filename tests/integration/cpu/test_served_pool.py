@@ -110,3 +110,24 @@ def test_a_pool_that_nobody_has_to_start(rig: Rig, monkeypatch: pytest.MonkeyPat
     for text in (rig.log(), (rig.state / FOLDER / resident.place(None, "log").name).read_text()):
         assert "PRIVATE KEY" not in text
     assert status()["notebooks_use"] == "process"
+
+
+def test_a_service_may_name_a_scheduler_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notebooks are given what opens it, and the service leaves it alone."""
+    theirs, _ = resident.start(tmp_path / "theirs", workers=1, memory_bytes=1 << 30)
+    (tmp_path / "certificate.pem").write_text(theirs.certificate)
+    (tmp_path / "key.pem").write_text(theirs.key)
+    named = f'\n[cpu_pool]\naddress = "{theirs.address}"\nca = "certificate.pem"\ncertificate = "certificate.pem"\nkey = "key.pem"\n'
+    rig = Rig(tmp_path, CONFIG + named)
+    try:
+        rig.start()
+        monkeypatch.setenv("GPUFAIR_STATE_DIR", str(rig.state))
+        pool = cpu.connect()
+        assert (pool.address, pool.submit(len, "abc").result()) == (theirs.address, 3)
+        cpu.close()
+        assert rig.stop() == 0
+        assert resident.found(tmp_path / "theirs") == theirs
+    finally:
+        cpu.close()
+        rig.clean()
+        resident.stop(tmp_path / "theirs")

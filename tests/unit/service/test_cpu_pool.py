@@ -38,6 +38,7 @@ def test_all_options_are_read(tmp_path: Path) -> None:
     other = read(f'address = "tls://pool:8786"\n{pems(tmp_path)}', tmp_path)
     assert other.address == "tls://pool:8786"
     assert other.tls == (tmp_path / "ca.pem", tmp_path / "certificate.pem", tmp_path / "key.pem")
+    assert read('address = "gateway://hub.example/services/dask-gateway"').tls == ()
     assert read('address = "tcp://10.0.0.1:8786"').tls == ()
 
 
