@@ -126,7 +126,7 @@ def stop(gateway: AtGateway = False, as_json: AsJson = False, state_dir: Folder 
     if as_json:
         emit_json({"stopped": ended is not None})
     else:
-        line("no CPU pool runs on this machine" if ended is None else f"the CPU pool at {ended.address} has ended")
+        line("no CPU pool of your own runs on this machine" if ended is None else f"the CPU pool at {ended.address} has ended")
 
 
 def _clusters(what: Literal["started", "stop"], state_dir: Path | None, as_json: bool) -> None:

@@ -102,9 +102,10 @@ class Turns(SchedulerPlugin):
         now = _now_ms()
         if start == "processing":
             _, began = self._running.pop(key)
-            self._charged.add(whom, began, now)
+            ran_ms = max(1, now - began)  # thousands of nothing are something
+            self._charged.add(whom, began, began + ran_ms)
             if finish == "memory":
-                self._expected[whom] = (3 * self._expected.get(whom, now - began) + now - began) // 4
+                self._expected[whom] = max(1, (3 * self._expected.get(whom, ran_ms) + ran_ms) // 4)
             self._poke()
         elif start == "no-worker":
             self._held.pop(key, None)

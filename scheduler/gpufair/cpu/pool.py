@@ -418,8 +418,13 @@ def close() -> None:
 
 
 def current() -> Pool:
-    """The pool in use; the first call connects."""
-    return _current[-1] if _current else connect()
+    """The pool in use; the first call connects, and so does one after the service's pool has died."""
+    if not _current:
+        return connect()
+    now = _current[-1]
+    if now.where.kind == "service" and now.client.status != "running":
+        return connect(warn_bytes=now.warn_bytes, by_reference=now.by_reference, workers_wait_s=now.workers_wait_s)
+    return now
 
 
 def submit(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Task:
