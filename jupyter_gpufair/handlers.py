@@ -160,11 +160,28 @@ class ActionHandler(GpufairHandler):
         self._json(await self._act(kernel_id, action), 202)
 
 
+class ExtendHandler(GpufairHandler):
+    """``POST sessions/{kernel_id}/extend`` with ``{"min_runtime_s"}``."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, kernel_id: str) -> None:
+        """202: it is protected for so long from now on. 409 where somebody else comes first."""
+        _, session = self._provisioner(kernel_id)
+        body = self.get_json_body()
+        span_s = body.get("min_runtime_s") if isinstance(body, dict) else None
+        if isinstance(span_s, bool) or not isinstance(span_s, (int, float)) or not 0 < span_s < 366 * 86_400:
+            raise web.HTTPError(400, "give min_runtime_s: seconds, more than 0, for which nobody may take the GPUs")
+        await self._ask(session.ask(lambda client, workload: client.extend(workload, float(span_s))))
+        self._json(view_of(self.kernel_manager.get_kernel(kernel_id)), 202)
+
+
 HANDLERS: list[tuple[str, type[GpufairHandler]]] = [
     (r"/gpufair/status", StatusHandler),
     (r"/gpufair/sessions", SessionsHandler),
     (rf"/gpufair/sessions/{_KERNEL}", SessionHandler),
     (rf"/gpufair/sessions/{_KERNEL}/outputs", OutputsHandler),
     (rf"/gpufair/sessions/{_KERNEL}/cells", CellsHandler),
+    (rf"/gpufair/sessions/{_KERNEL}/extend", ExtendHandler),
     (rf"/gpufair/sessions/{_KERNEL}/(?P<action>{'|'.join(ACTIONS)})", ActionHandler),
 ]

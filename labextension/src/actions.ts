@@ -7,6 +7,7 @@ import { MenuSvg } from '@jupyterlab/ui-components';
 import type { CommandRegistry } from '@lumino/commands';
 import { Widget } from '@lumino/widgets';
 
+import { EXTEND, addExtend, extendable } from './extend';
 import type { Sessions } from './model';
 import { act, serverNow } from './request';
 import { allows, clock, detailText, movable } from './text';
@@ -108,8 +109,10 @@ export function addCommands(
       }
     }
   });
+  addExtend(commands, sessions, settings);
   sessions.currentChanged.connect(() => {
     commands.notifyCommandChanged(DETAILS);
+    commands.notifyCommandChanged(EXTEND);
     for (const action of ACTIONS) {
       commands.notifyCommandChanged(commandOf(action));
     }
@@ -131,6 +134,9 @@ export function menuOpener(commands: CommandRegistry, sessions: Sessions): (anch
       if (allows(session, action)) {
         menu.addItem({ command: commandOf(action) });
       }
+    }
+    if (extendable(session)) {
+      menu.addItem({ command: EXTEND });
     }
     menu.addItem({ command: DETAILS });
     menu.aboutToClose.connect(function back() {

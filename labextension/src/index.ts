@@ -8,6 +8,7 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 
 import lab from './lab/plugin';
 import { ACTIONS, DETAILS, addCommands, commandOf, menuOpener } from './actions';
+import { EXTEND } from './extend';
 import { Sessions } from './model';
 import { addNotices } from './notices';
 import { addOutputs } from './outputs';
@@ -30,7 +31,7 @@ const sessionStatus: JupyterFrontEndPlugin<void> = {
     addCommands(app.commands, sessions, settings);
     addNotices(sessions, settings);
     addOutputs(tracker, sessions, settings);
-    for (const command of [...ACTIONS.map(commandOf), DETAILS]) {
+    for (const command of [...ACTIONS.map(commandOf), EXTEND, DETAILS]) {
       palette?.addItem({ command, category: 'GPU Fair Share' });
     }
     statusBar?.registerStatusItem(sessionStatus.id, {

@@ -59,3 +59,9 @@ export function getCells(settings: ServerConnection.ISettings, kernelId: string)
 export async function act(settings: ServerConnection.ISettings, kernelId: string, action: Action): Promise<void> {
   await request<unknown>(settings, ['sessions', kernelId, action], { method: 'POST' });
 }
+
+/** Ask to be protected for so long from now on. */
+export async function extend(settings: ServerConnection.ISettings, kernelId: string, spanS: number): Promise<void> {
+  const body = JSON.stringify({ min_runtime_s: spanS });
+  await request<unknown>(settings, ['sessions', kernelId, 'extend'], { method: 'POST', body });
+}

@@ -164,3 +164,21 @@ def test_a_notebook_is_made_with_what_it_asks_for(lab: Lab, ui: Look, tmp_path: 
     ui(look)
     notebook = nbformat.read(lab.root / "Untitled.ipynb", as_version=4)
     assert notebook.metadata["gpufair_request"] == {"allocation": "language", "min_runtime_s": 900}
+
+
+def test_a_protection_is_extended_from_the_status_bar(lab: Lab, ui: Look) -> None:
+    """8 s are over soon; nobody else wants the GPU, so the hour is granted."""
+    lab.write_notebook("longer.ipynb", "gpufair-1gpu", {"a": "x = 1"})
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "longer.ipynb")
+        expect(page.locator(ITEM)).to_have_text(re.compile("running"))
+        page.locator(ITEM).click()
+        page.get_by_role("menuitem", name="Extend Protection…").click()
+        dialog = page.locator(".jp-Dialog")
+        dialog.locator("select").select_option(label="1 h")
+        dialog.get_by_role("button", name="Extend").click()
+        expect(page.locator(ITEM)).to_have_text(re.compile(r"protected (59:\d\d|1:00:00)"))
+        lab.request("DELETE", f"api/kernels/{kernel_id}")
+
+    ui(look)
