@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install s3-server demo lab test lint floors types unit kinds prop-long preemptions evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
+.PHONY: help install s3-server jobs-server demo lab test lint floors types unit kinds prop-long preemptions evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -80,7 +80,14 @@ $(S3_SERVER): | install
 	$(BIN)/python -m venv .venv-s3
 	.venv-s3/bin/python -m pip install -q 'moto[s3]>=5' 'flask>=2.2' 'flask-cors>=4'
 
-integration: install s3-server  ## Real servers, real kernels
+# In a folder of its own: installed, its extension would be on in every server of the tests.
+JOBS := .venv-jobs/jupyter_scheduler/__init__.py
+jobs-server: $(JOBS)  ## Set up the jupyter-scheduler that the tests of its jobs run
+
+$(JOBS): | install
+	$(BIN)/python -m pip install -q --no-deps --target .venv-jobs 'jupyter-scheduler==2.12.1' 'croniter==1.4.1' 'pytz==2024.2'
+
+integration: install s3-server jobs-server  ## Real servers, real kernels
 	$(PYTEST) -n $(WORKERS) --dist loadfile tests/integration
 
 front: install  ## The front end: types, its own tests, and whether JupyterLab finds it
