@@ -85,3 +85,43 @@ def test_the_service_is_killed_meanwhile(world: World, tmp_path: Path) -> None:
     world.kill_service()
     assert finished(process, path) == "virtual-0 42\n"
     assert world.state_is(running.id, "ended").incarnation == 1
+
+
+CLIENT = """
+import sys
+from jupyter_client.manager import start_new_kernel
+manager, client = start_new_kernel(kernel_name="gpufair-1gpu", startup_timeout=60)
+print(manager.provisioner.kernel_id, flush=True)
+for line in sys.stdin:
+    client.execute_interactive(line, timeout=90)
+    sys.stdout.flush()
+client.stop_channels()
+manager.shutdown_kernel()
+"""
+
+
+@pytest.mark.parametrize("how", ["parked", "preempted"])
+def test_an_idle_session_comes_back_for_the_next_cell(world: World, how: str, tmp_path: Path) -> None:
+    """With its variables. Meanwhile it waits for nobody, so it is not queued either."""
+    env = environment(world.server.home, world.state) | {"GPUFAIR_USER": "ria", "PYTHONWARNINGS": "ignore"}
+    process = subprocess.Popen([sys.executable, "-c", CLIENT], env=env, cwd=tmp_path, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        kernel = process.stdout.readline().strip()
+        process.stdin.write("x = 6; print('there')\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "there\n"
+        wait_until(lambda: not world.client.workload(kernel).busy, 30, "it is idle")
+        if how == "parked":
+            world.client.park(kernel)
+        else:
+            world.state_is(world.rival(0.1).id, "ended", within_s=60)
+        world.state_is(kernel, "parked")
+        said, _ = process.communicate("print(x * 7)\n", timeout=90)
+        assert said == "42\n"
+        assert world.state_is(kernel, "ended").incarnation == 2
+    finally:
+        process.kill()
+        process.communicate()
