@@ -71,6 +71,9 @@ def status(gateway: AtGateway = False, as_json: AsJson = False, state_dir: Folde
         emit_json({"running": living is not None, **own, "notebooks_use": used, "service": None if kept is None else _told(kept)})
         return
     rows = [("notebooks use", _used(used, kept))]
+    if used == "service" and kept is not None and any(one.worker_s for one in kept.usage):
+        had = (f"{one.allocation} {span(one.worker_s)} (share {one.share:.0%})" for one in kept.usage if one.worker_s or one.share)
+        rows.append(("worker time", f"in the last {span(kept.window_s)}: {', '.join(had)}"))
     if living is None:
         rows.insert(0, ("pool", "none of your own runs on this machine; `gpufair cpu start` starts one"))
     else:

@@ -325,6 +325,15 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuUsage:
+    """What an allocation had of the CPU pool in its window. ``share``: of the worker time, where all want more."""
+
+    allocation: str
+    share: float = 0.0
+    worker_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class CpuPool:
     """The CPU pool that the service keeps (``kept``), or knows of.
 
@@ -342,6 +351,8 @@ class CpuPool:
     pid: int = 0
     started_s: float = 0.0
     log: str = ""
+    window_s: float = 0.0
+    usage: tuple[CpuUsage, ...] = ()
     allocation: str = ""
     user: str = ""
     ca: str = field(default="", repr=False)

@@ -21,12 +21,11 @@ from distributed import SchedulerPlugin
 from distributed.deploy.adaptive import Adaptive
 
 from gpufair.cpu.plan import Plan
-from gpufair.cpu.turns import EXPECTED_MS, Charged, Whom, next_turn
+from gpufair.cpu.turns import CHARGED_FILE, EXPECTED_MS, Charged, Whom, next_turn
 from gpufair.cpu.waiting import TURNS
 from gpufair.node.files import read_json, write_json
 
 TURN = "gpufair-turn"  # the resource
-CHARGED_FILE = "charged.json"
 _KEEP_S = 5.0
 _log = logging.getLogger(__name__)
 

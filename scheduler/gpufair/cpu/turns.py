@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+CHARGED_FILE = "charged.json"  # in the folder of the pool, which keeps its books there for the next one and for whoever asks
 STEPS = 168  # of a window: hours of a week
 EXPECTED_MS = 500  # how long a task is taken to run, by who has had none yet
 

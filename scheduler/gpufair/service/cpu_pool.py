@@ -7,8 +7,10 @@ ended with the service: a restarted one finds it, and without any service it end
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from gpufair.core.fading import full_span
 from gpufair.core.state import State
 from gpufair.core.units import SECOND, Millis
 from gpufair.cpu import plan, resident
+from gpufair.cpu.turns import CHARGED_FILE, Charged
+from gpufair.node.files import read_json
 from gpufair.paths import SERVICE_LOCK, private_dir
 from gpufair.service.cpu_pool_options import CpuPoolOptions
 from gpufair.service.runtime import Runtime
@@ -123,6 +127,27 @@ class CpuPool:
                 return view | {"state": "failed", "reason": f"its TLS files cannot be read: {err}"}
         assert self._living is not None
         return view | {"ca": self._living.certificate, "certificate": self._living.certificate, "key": self._living.key}
+
+    async def usage(self) -> dict[str, Any]:
+        """What decides whose turn it is: ``window_s``, and of each allocation its ``share`` and the ``worker_s`` that it had in it."""
+        if not self._kept:
+            return {"window_s": 0.0, "usage": []}
+        wanted = await self._plan()
+
+        def add_up() -> Counter[str]:
+            had, books = Counter[str](), Charged(max(1, round(wanted.window_s * 1000)))
+            with contextlib.suppress(ValueError, TypeError):  # a damaged file is as good as none, to the pool as well
+                books.load((read_json(self._folder / CHARGED_FILE) or {}).get("charged", ()))
+            for whom, ms in books.totals(time.time_ns() // 1_000_000).items():
+                had[whom.leaf] += ms
+            return had
+
+        had = await asyncio.to_thread(add_up)
+        usage = [
+            {"allocation": leaf, "share": above / below, "worker_s": had[leaf] / 1000}
+            for leaf, (above, below) in wanted.shares.items()
+        ]
+        return {"window_s": wanted.window_s, "usage": usage}
 
     # -- inside ---------------------------------------------------------------------------------------------------
 

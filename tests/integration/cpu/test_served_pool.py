@@ -82,6 +82,11 @@ def test_a_pool_that_nobody_has_to_start(rig: Rig, monkeypatch: pytest.MonkeyPat
     assert "PRIVATE KEY" in key
     assert status()["service"]["pid"] == told["pid"]
 
+    def usage() -> dict[str, float]:
+        return {one["allocation"]: one["worker_s"] for one in rig.ask("GET", "/cpu-pool")["usage"]}
+
+    until("its worker time", lambda: usage()["b"] > 0, WAIT_S)
+
     task = pool.submit(time.sleep, 60)
     os.kill(told["pid"], signal.SIGKILL)
     with pytest.raises(PoolLost, match="connect"):

@@ -18,8 +18,9 @@ Answer = dict[str, Any]
 
 @router.get("/cpu-pool")
 async def cpu_pool(request: Request) -> Answer:
-    """Where it is and how it is; starts nothing."""
-    return _shown(context(request).cpu_pool.view(), principal(request))
+    """Where it is and how it is, and what each allocation had of it; starts nothing."""
+    pool = context(request).cpu_pool
+    return _shown(pool.view(), principal(request)) | await pool.usage()
 
 
 def _shown(view: Answer, who: Principal) -> Answer:
