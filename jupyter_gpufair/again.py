@@ -12,17 +12,20 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from gpufair.cli.words import moves
 from gpufair.client import Workload
 from jupyter_gpufair.cell import MOVING, Cell
-from jupyter_gpufair.offer import tagged
+from jupyter_gpufair.offer import AWAY, tagged
 
 MAX_RUNS = 10  # so often it is put back; a cell that needs longer than it ever gets would never end
 
 
 def offered(cell: Cell) -> list[bytes]:
     """The cell as it is sent."""
-    told: dict[str, Any] = {"again": cell.runs < MAX_RUNS}
-    if cell.again_from is not None:
+    told: dict[str, Any] = {"again": cell.runs < MAX_RUNS or cell.again_from == AWAY}
+    if cell.again_from == AWAY:
+        told |= {"from": AWAY, "text": "gpufair: this cell goes on in the CPU pool.\n"}
+    elif cell.again_from is not None:
         text = f"gpufair: a preemption cut this cell; it runs again from its beginning (run {cell.runs + 1}).\n"
         told |= {"from": cell.again_from, "text": text}
     return [*cell.parts[:2], json.dumps({**cell.metadata, "gpufair": told}).encode(), *cell.parts[3:]]
@@ -30,6 +33,8 @@ def offered(cell: Cell) -> list[bytes]:
 
 def possible(cell: Cell, begins_with: str | None, workload: Workload) -> bool:
     """Whether a cell that was cut may be sent again, now that its kernel is gone or replaced."""
+    if begins_with == AWAY:
+        return True  # its work is done once, however often the cell begins; the kernel knows whether it has it
     saved = workload.checkpoint
     return begins_with is not None and saved is not None and saved.id == begins_with and cell.runs < MAX_RUNS
 
@@ -50,6 +55,22 @@ def begins_with(reply: Mapping[str, Any]) -> str | None:
     told = reply.get("gpufair")
     found = told.get("from") if isinstance(told, dict) else None
     return found if isinstance(found, str) else None
+
+
+def asks(reply: Mapping[str, Any], for_what: str) -> bool:
+    """Whether a kernel asks in the reply to a cell to ``move`` its session to a CPU node, or to ``park`` it."""
+    told = reply.get("gpufair")
+    return isinstance(told, dict) and told.get(for_what) is True
+
+
+def goes_on(workload: Workload) -> bool:
+    """Whether a session whose kernel was replaced, or is gone, has another one by itself: it was not parked by its user."""
+    return workload.state in {*MOVING, "running"} and (workload.state != "parked" or workload.on_cpu)
+
+
+def leaves(workload: Workload, *, asked: bool) -> bool:
+    """Whether a session that runs is on its way to a CPU node: that was wished, or is being ``asked`` for."""
+    return asked or moves(workload)
 
 
 def why_not(cell: Cell, *, moved: bool, switched: bool) -> str:

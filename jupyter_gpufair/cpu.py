@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 from gpufair.core.errors import GpufairError
 from gpufair.cpu import cell as cells
+from gpufair.cpu.errors import NotForThePool
+
+_RELEASE = "--release-gpu"
+_LEAVES = "gpufair: this cell runs in the CPU pool, and the session gives its GPUs back meanwhile."
+_PREEMPTED = "gpufair: this session has to make room; this cell goes on in the CPU pool, and here when the session is back."
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -14,6 +20,9 @@ def load_ipython_extension(shell: Any) -> None:
 
     def cpu(line: str, cell: str) -> Any:
         """Run the cell in the CPU pool, with the variables that it reads; what it assigns comes back.
+
+        --release-gpu: the session gives its GPUs back while it runs, and the next cell waits for new ones. The pool must
+        outlive the kernel.
 
         A cell that fails, or that is interrupted, changes no variable.
         """
@@ -26,20 +35,58 @@ def run(shell: Any, line: str, cell: str) -> Any:
     """See ``cpu`` above."""
     from IPython.core.error import UsageError  # noqa: PLC0415 - shown without a traceback
 
-    from gpufair.cpu import pool  # noqa: PLC0415 - Dask takes most of a second
-
-    if line.strip():
-        raise UsageError(f"%%cpu takes no words, not {line.strip()!r}")
+    if line.split() not in ([], [_RELEASE]):
+        raise UsageError(f"%%cpu knows {_RELEASE}, not {line.strip()!r}")
+    away = getattr(getattr(shell, "kernel", None), "away", None)
+    if away is None or not away.possible or threading.current_thread() is not threading.main_thread():
+        away = None
     try:
-        task = cells.send(shell.transform_cell(cell), shell.user_ns, pool.current())
-        outcome = task.pool.outcome(task)
-    except GpufairError as err:
-        raise UsageError(str(err)) from None
-    sys.stdout.write(outcome.stdout)
-    sys.stderr.write(outcome.stderr)
-    if outcome.value is None:
-        sys.stderr.write(outcome.trace)
-    try:
+        outcome = _outcome(shell, cell, away, release=bool(line.strip()))
+        sys.stdout.write(outcome.stdout)
+        sys.stderr.write(outcome.stderr)
+        if outcome.value is None:
+            sys.stderr.write(outcome.trace)
         return cells.take(outcome, shell.user_ns)
     except GpufairError as err:
         raise UsageError(str(err)) from None
+
+
+def _outcome(shell: Any, cell: str, away: Any, *, release: bool) -> Any:
+    """How the cell ended in the pool; what it waits for survives a move of the session.
+
+    Raises:
+        Left: The cell ends here, and is sent again to the kernel that comes after this one.
+    """
+    from gpufair.cpu import pool  # noqa: PLC0415 - Dask takes most of a second
+    from jupyter_gpufair.kernel.away import has_gpus  # noqa: PLC0415 - in other kernels it is not used
+    from jupyter_gpufair.kernel.notice import Left  # noqa: PLC0415
+
+    task = None if away is None else away.found
+    if task is None:
+        there = pool.current()
+        if release and not there.lasting:
+            raise NotForThePool(
+                "another kernel would not find its pool, which ends with this one or was given certificates; call "
+                f"gpufair.cpu.connect(), after `gpufair cpu start` if there is no other pool, or leave {_RELEASE} out"
+            )
+        task = cells.send(shell.transform_cell(cell), shell.user_ns, there)
+        if release and away is not None and has_gpus():
+            away.leave(task, _LEAVES, release=True)
+        if release:
+            print("gpufair: there are no GPUs to give back here; the cell runs as without that.", file=sys.stderr)  # noqa: T201
+
+    def look(_done: int) -> None:
+        if away is not None and away.due and task.pool.lasting:
+            away.leave(task, _PREEMPTED, release=False)
+
+    try:
+        outcome = task.pool.outcomes([task], look)[0]
+    except Left:
+        raise
+    except BaseException:
+        if away is not None:
+            away.over()
+        raise
+    if away is not None:
+        away.over()
+    return outcome

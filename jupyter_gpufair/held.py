@@ -20,12 +20,15 @@ from typing import Any
 
 from jupyter_client.session import Session as JupyterSession
 
+from gpufair.client import AsyncClient
+from gpufair.core.errors import GpufairError
 from jupyter_gpufair import again, messages, recovery
 from jupyter_gpufair.cell import Cell, Page
 from jupyter_gpufair.clients import Clients
 from jupyter_gpufair.held_file import HeldFile, NotKept
+from jupyter_gpufair.io_thread import on_io
 from jupyter_gpufair.kernel_line import KernelLine
-from jupyter_gpufair.offer import tagged
+from jupyter_gpufair.offer import AWAY, tagged
 from jupyter_gpufair.recorded import note_of
 from jupyter_gpufair.session import Generation, Session
 from jupyter_gpufair.touch import touch
@@ -66,6 +69,7 @@ class Gate:
         self._rerun = True  # whether any cell of it may be wanted to run again (``again``); its kernel says
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closed = False
+        self._parking = False  # what waits is for the kernel after this one
         self._unlisten = session.listen(self._told, asyncio.get_running_loop())
         self._told(session)
         if self._doubt:
@@ -125,8 +129,9 @@ class Gate:
 
     def withdraw(self) -> None:
         """The user does not want what waits: interrupt, park, restart and end say so."""
-        for cell in self._take_held():
-            if cell.runs:  # its output says that it runs again
+        left = self._take_sent(lambda cell: cell.late is not None and cell.again_from == AWAY)
+        for cell in (*left, *self._take_held()):
+            if cell.runs or cell in left:  # its output says that it runs again
                 self._note(cell, messages.error(messages.CUT, messages.CUT_TEXT))
             self.clients.answer(cell, {"status": "aborted"})
 
@@ -253,7 +258,9 @@ class Gate:
         assert workload is not None
         self.km.execution_state = "idle"
         moved = again.cut_for_another(workload, self._preemptions)
-        anew = [c for c in self._sent.values() if moved and c.late and again.possible(c, c.again_from, workload)]
+        away = again.goes_on(workload) and not self.session.kernel_died
+        gone = [c for c in self._sent.values() if c.late and (moved or (away and c.again_from == AWAY))]
+        anew = [c for c in gone if again.possible(c, c.again_from, workload)]
         for cell in anew:
             self._put_back(cell, str(cell.again_from))
         cells = self._take_sent(
@@ -325,12 +332,12 @@ class Gate:
         self._pump()
 
     def _shut(self) -> None:
-        self._attached = None
+        self._attached, self._parking = None, False
         self.clients.say_idle()
         self._line.shut()
 
     def _pump(self) -> None:
-        ready = self._line.open and self.session.serving and not self._doubt
+        ready = self._line.open and self.session.serving and not self._doubt and not self._parking
         while ready and self._held and not self._main_busy():
             cell = self._held.popleft()
             self._held_bytes -= cell.size
@@ -363,16 +370,51 @@ class Gate:
         begins_with = again.begins_with(content) if cut else None
         if cut and (begins_with is not None or self.session.state == "checkpointing"):
             cell.late, cell.late_s, cell.again_from = parts, time.time(), begins_with
+            if again.asks(content, "move"):
+                self._begin("move", self._move)
         else:
             self._take_sent(lambda sent: sent is cell)
             self.clients.answered(cell, parts)
         if failed and cell.stop_on_error and begins_with is None:
             # Now, even if it is late: what is sent while the session is saved was sent by somebody who knew.
             self._skip(self._take_held())
+        if again.asks(content, "park"):
+            self._parking = True
+            self._begin("park", self._park)
+        self._pump()
+
+    # ------------------------------------------------------------------ cells that wait elsewhere (``kernel.away``)
+    async def _move(self) -> None:
+        """A cell has left so that its session gives its GPUs back."""
+        try:
+            await on_io(self.session.ask(AsyncClient.open_on_cpu))
+        except GpufairError as err:
+            self.km.log.warning("session %s keeps its GPUs: %s", self.session.kernel_id, err)
+        self._stay(asked=False)
+
+    async def _park(self) -> None:
+        """A cell that gave GPUs back has ended: the next one asks for them."""
+        try:
+            await on_io(self.session.ask(AsyncClient.park))
+        except GpufairError as err:
+            self.km.log.warning("session %s stays on a CPU node: %s", self.session.kernel_id, err)
+            self._parking = False
+            self._pump()
+
+    def _stay(self, *, asked: bool) -> None:
+        """Send cells that left to the kernel that is there, if their session does not move: the one that they left, mostly."""
+        workload = self.session.workload
+        if self._closed or workload is None or not self.session.serving or again.leaves(workload, asked=asked):
+            return
+        for cell in self._take_sent(lambda cell: cell.late is not None and cell.again_from == AWAY, over=False):
+            self._put_back(cell, AWAY)
+            self._held.appendleft(cell)
+            self._held_bytes += cell.size
         self._pump()
 
     def _release_late(self) -> None:
-        for cell in self._take_sent(lambda cell: cell.late is not None):
+        self._stay(asked="move" in self._tasks and not self._tasks["move"].done())
+        for cell in self._take_sent(lambda cell: cell.late is not None and cell.again_from != AWAY):
             self.clients.deliver(cell, "shell", cell.late or [])
             if cell.again_from is not None:  # the preemption was called off
                 self.clients.say(cell, "iopub", "status", {"execution_state": "idle"})

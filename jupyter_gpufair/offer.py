@@ -9,6 +9,7 @@ from typing import Any
 TAG = "gpufair-rerun"  # of a cell of the document; pages send a cell's tags with it
 CUT = "cut"  # in the metadata of an output: the checkpoint from which its cell, which was cut, runs again
 ASK = "gpufair_ask"  # a message of the kernel to the supervisor, which hears all that it says
+AWAY = "away"  # in the place of a checkpoint: whichever has what the cell waits for (``kernel.away``)
 MAX_TEXT = 500
 
 

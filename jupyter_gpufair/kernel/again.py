@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gpufair.core.errors import GpufairError
+from jupyter_gpufair.kernel.away import Away
 from jupyter_gpufair.kernel.boundary import Boundary
 from jupyter_gpufair.kernel.work import Work
-from jupyter_gpufair.offer import offer_in, tagged
+from jupyter_gpufair.offer import AWAY, offer_in, tagged
 
 _SAVE_S = 5.0  # until the supervisor has asked for the checkpoint; the checkpoint itself takes what it takes
 _POLL_S = 0.01
@@ -37,8 +38,8 @@ class BadSwitch(GpufairError):
 class Again:
     """Of one kernel; its methods belong to the main thread."""
 
-    def __init__(self, work: Work, boundary: Boundary) -> None:
-        self._work, self._boundary = work, boundary
+    def __init__(self, work: Work, boundary: Boundary, away: Away) -> None:
+        self._work, self._boundary, self._away = work, boundary, away
         self._offered = self._wanted = self._cut = False
         self._before: str | None = None  # the checkpoint of the moment before the running cell
 
@@ -50,10 +51,12 @@ class Again:
         metadata = parent.get("metadata") or {}
         offer = offer_in(metadata)
         self._before, self._cut, self._offered = None, False, offer is not None
+        if lost := self._away.begin(str(parent.get("header", {}).get("msg_id", "")), offer):
+            return lost
         if offer is None:
             self._wanted = False
             return None
-        if offer.begins_with is not None and offer.begins_with != self._work.loaded:
+        if offer.begins_with not in {None, AWAY} and offer.begins_with != self._work.loaded:
             return "This cell was cut, and the session did not come back as it was before it. So it was not run again."
         silent = bool(parent.get("content", {}).get("silent"))
         self._wanted = offer.again and not silent and (self._work.rerun or tagged(metadata))
@@ -84,7 +87,8 @@ class Again:
         if not self._offered:
             return
         reply["gpufair"] = {"rerun": self._work.rerun}
-        if self._wanted and cut:
+        self._away.ended(reply)
+        if self._wanted and cut and not self._away.left:
             self._cut = self.begins_with is not None
             reply["gpufair"]["from"] = self.begins_with
 

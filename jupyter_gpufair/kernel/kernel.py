@@ -41,6 +41,7 @@ from gpufair.workload import companions, runtime
 from gpufair.workload.loops import positions
 from jupyter_gpufair.kernel import requests
 from jupyter_gpufair.kernel.again import Again
+from jupyter_gpufair.kernel.away import Away
 from jupyter_gpufair.kernel.boundary import Boundary, Job, uninterrupted
 from jupyter_gpufair.kernel.magic import Magic
 from jupyter_gpufair.kernel.notice import Notice, NoticeBoard
@@ -77,7 +78,8 @@ class GpufairKernel(IPythonKernel):
         self._work = Work(self.shell)
         self._held_until = 0.0  # monotonic
         self._prompt = self._last_prompt = 0  # number of the last cell, of the main shell's and of all
-        self._again = Again(self._work, self._boundary)
+        self.away = Away(self._work, self._notices)
+        self._again = Again(self._work, self._boundary, self.away)
         self._notices.again = lambda: self._again.begins_with
         self._magic = Magic(self.shell, self.preflight, self._work.recipes, self._again.switch)
         shell.magics_manager.register_lazy("cpu", "jupyter_gpufair.cpu")  # with Dask, which is not loaded until then

@@ -9,13 +9,17 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from jupyter_gpufair.offer import CUT
+from jupyter_gpufair.offer import AWAY, CUT
 
 _STALE_S = 60.0  # after the deadline the kernel should be gone; whoever still interrupts is the user
 
 
 class Preempted(Exception):
     """Only its name is used: it is what the front end shows."""
+
+
+class Left(Exception):
+    """Ends a cell that is sent again; its text is shown in the place of an error. See ``away``."""
 
 
 class Notice(NamedTuple):
@@ -41,6 +45,7 @@ class NoticeBoard:
         shell._showtraceback = self._showtraceback  # noqa: SLF001
         self._notice: Notice | None = None
         self._shown: Notice | None = None
+        self._left = ""  # the text of a cell that has just left
         self.again: Callable[[], str | None] = lambda: (
             None
         )  # the checkpoint from which a cell that is cut now runs again
@@ -49,9 +54,19 @@ class NoticeBoard:
         """Announce, or withdraw with None. Any thread may call."""
         self._notice = notice
 
+    @property
+    def announced(self) -> bool:
+        """Whether a preemption is coming."""
+        notice = self._notice
+        return notice is not None and notice.holds(time.time())
+
     def relabel(self, reply: dict[str, Any]) -> bool:
         """Make an execute_reply say what was shown, if a preemption was. Whether one was."""
         shown, self._shown = self._shown, None
+        left, self._left = self._left, ""
+        if left:
+            reply["ename"], reply["evalue"] = Preempted.__name__, left
+            return True
         if shown is None or reply.get("status") != "error":
             return False
         reply["ename"], reply["evalue"] = Preempted.__name__, shown.text
@@ -59,6 +74,10 @@ class NoticeBoard:
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         notice = self._notice
+        if issubclass(etype, Left):
+            self._left = str(evalue)
+            self._say(f"{self._left}\n", AWAY)
+            return
         # A cell with top-level await is cancelled instead of interrupted.
         interrupted = issubclass(etype, KeyboardInterrupt | asyncio.CancelledError)
         if notice is None or not interrupted or not notice.holds(time.time()):
@@ -74,7 +93,9 @@ class NoticeBoard:
     def _say_again(self, notice: Notice, checkpoint: str) -> None:
         """One line instead of an error: nothing went wrong, and the cell has not ended."""
         at = time.strftime("%H:%M:%S")
-        text = f"Preempted at {at}: {notice.text.rstrip('.')}. This cell runs again when the session is back.\n"
+        self._say(f"Preempted at {at}: {notice.text.rstrip('.')}. This cell runs again when the session is back.\n", checkpoint)
+
+    def _say(self, text: str, checkpoint: str) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         hook = self._shell.displayhook

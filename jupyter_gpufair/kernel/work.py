@@ -17,6 +17,7 @@ _HOOKS_LIMIT_S = 10.0  # where no deadline is known
 _LOOK_S, _FIXED_S = 0.5, 0.02  # of a decision; of any checkpoint, for its few fsyncs
 _MEASURABLE_BYTES = 4 << 20
 _REPLAY, _RERUN = "gpufair:replay", "gpufair:rerun"
+_AWAY = "gpufair:away"
 _LOOPS, _FUNCTION = "gpufair:loops", "gpufair:on_preempt:"
 
 Content = dict[str, Any]
@@ -36,6 +37,7 @@ class Work:
         self.taken = 0  # checkpoints so far
         self.newest: str | None = None  # the id of the last one that was taken or loaded
         self.loaded: str | None = None  # the id of the last one that was loaded
+        self.away: dict[str, tuple[Any, bool]] = {}  # what cells wait for elsewhere; see ``away``
         self.rerun = False  # the session's cells run again after a preemption: see ``again``
         self.dirty = False  # a cell has run since the last one
         self.recipes = Recipes()
@@ -71,6 +73,7 @@ class Work:
                     *_protocol_state(),
                     self._replay_state(inside=inside),
                     (_RERUN, self.rerun),
+                    (_AWAY, self.away),
                     *shell_state.extras(shell),
                     *session.extras(shell),
                 ],
@@ -122,6 +125,7 @@ class Work:
         lost = {**dict(result.lost), **failed}
         self.newest = self.loaded = asked.id
         self.rerun = result.extras.pop(_RERUN, None) is True
+        self.away = result.extras.pop(_AWAY, None) or {}
         told = result.extras.pop(_REPLAY, None) or {}
         self.recipes.on = told.get("on") is True
         warnings += replay(told.get("recipes") or (), lost, shell.user_ns)

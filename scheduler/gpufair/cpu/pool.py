@@ -49,6 +49,7 @@ class Pool:
         self.warn_bytes, self.by_reference = warn_bytes, tuple(by_reference)
         self.address: str = client.scheduler.address
         self.dashboard: str | None = None  # for a browser
+        self.secured = False  # with certificates that its user gave
         self.where = Where(kind, self.address, str(client.scheduler_info()["id"]), platform.node())
         self.kept = set[str]()  # tickets that the scheduler keeps for who restores this session
         self.attempts = 1 + int(dask.config.get("distributed.scheduler.allowed-failures"))
@@ -67,6 +68,11 @@ class Pool:
     def _repr_html_(self) -> str:
         link = self.dashboard and html.escape(self.dashboard)
         return f"CPU pool at {html.escape(self.address)}" + (f', <a href="{link}" target="_blank">dashboard</a>' if link else "")
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it outlives this process, and a session that was restored finds it by itself."""
+        return self.where.kind != "own" and not self.secured
 
     def submit(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Task:
         """Call ``function`` in the pool, with the notebook's code and values as they are now.
@@ -278,6 +284,7 @@ def connect(
         pool = _gateway(gateway.found(asked, workers=workers, options=options, wait_s=workers_wait_s), *settings)
     elif asked:
         pool = _opened("address", asked, security, _CHECK, *settings)
+        pool.secured = security is not None
     elif workers is None and (living := resident.found()) is not None:
         pool = _machine(living, *settings)
     elif workers is None:

@@ -59,6 +59,8 @@ def test_what_it_did_is_not_saved(kernel: Start, place: Place, switch: bool) -> 
     second = kernel()
     refused = second.result(sent(second, "print(1)", again=True, begins_with="c1"))[0]
     assert (refused["status"], refused["ename"]) == ("error", "NotRun")
+    refused = second.result(sent(second, "print(1)", again=True, begins_with="away"))[0]
+    assert (refused["ename"], "in the CPU pool did not come back" in refused["evalue"]) == ("NotRun", True)
     assert second.ask("gpufair_restore_request", id="c1", **place)["status"] == "ok"
     reply, printed = second.result(sent(second, "print(x)", again=True, begins_with="c1", text="again\n"))
     assert (reply["gpufair"], printed) == ({"rerun": switch}, "again\n[]\n")

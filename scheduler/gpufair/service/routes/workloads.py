@@ -285,7 +285,11 @@ async def outputs(request: Request, workload: Id) -> Answer:
     def recorded() -> list[Answer]:
         folders = [folder, *standin.records(folder)]
         found = [execution for one in folders for execution in it.outputs.of(one)]
-        return found if len(folders) == 1 else sorted(found, key=lambda execution: float(execution["started_s"]))
+        if len(folders) == 1:
+            return found
+        # A cell that left with its session goes on in another folder: the last of its runs is told, as within one.
+        runs = {run["msg_id"]: run for run in sorted(found, key=lambda run: float(run["started_s"]))}
+        return list(runs.values())
 
     return {"executions": await asyncio.to_thread(recorded)}
 
