@@ -220,6 +220,9 @@ def _changes(
     if tracker.last is None:
         return Changes(tuple(name for name, _ in variables), (), time.monotonic() - began)
     seen = _look(namespace, [v for v in variables if v[0] not in tracker.lost], deadline, "nothing")
+    now = tracker.look(seen.records, seen.buffers_of, seen.buffers, read=False, deadline=deadline)
+    if now == tracker.last and len(now) == len(variables):  # as mostly, and known at once
+        return Changes((), (), time.monotonic() - began, surroundings.current() != tracker.surroundings)
     still = set()
     with suppress(OutOfTime):
         for variable in variables:  # by themselves: a failure leaves the memo in disorder
@@ -229,7 +232,6 @@ def _changes(
                     seen.failed[variable[0]] = "can be saved by now"
                 else:
                     still.add(variable[0])
-    now = tracker.look(seen.records, seen.buffers_of, seen.buffers, read=False, deadline=deadline)
     reached = {**now, **seen.failed}
     last = tracker.last | dict.fromkeys(tracker.lost - still, "")
     known = {name for name in reached if now.get(name) != UNKNOWN} | still

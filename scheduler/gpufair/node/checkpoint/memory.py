@@ -129,7 +129,8 @@ class Memory:
             return False
         start, size = key
         head, tail = piece.first - start, start + size - piece.last
-        return view[:head] == piece.head and view[size - tail :] == piece.tail
+        # As bytes: views are compared number by number.
+        return bytes(view[:head]) == piece.head and bytes(view[size - tail :]) == piece.tail
 
     def learn(self, view: memoryview, into: memoryview | None, *, trusted: bool) -> str:
         """Digest a piece, and know from now on whether it changes.
