@@ -16,7 +16,7 @@ import dask.config
 import pytest
 
 from gpufair import cpu
-from gpufair.cpu import gateway
+from gpufair.cpu import gateway, kept, worker
 from gpufair.cpu.errors import PoolMissing
 from gpufair.cpu.pool import reach
 
@@ -126,8 +126,13 @@ def test_a_cluster_outlives_kernels_and_is_found_by_the_next(
     assert cpu.gather(cpu.map(lambda n: n * factor, range(5))) == [0, 6, 12, 18, 24]
     [seen] = command("status")
     assert (seen["status"], seen["address"], seen["dashboard"]) == ("running", pool.address, pool.dashboard)
+
+    # A task that a checkpoint mentions is there for the kernel that restores it.
+    task = cpu.submit(lambda: 8 * factor)
+    assert kept.keep_new(pool.client, [task.ticket]) == {task.ticket}
     cpu.close()
-    assert reach(pool.where, "a task").where.scheduler == first  # as for a task that a checkpoint brings back
+    [future] = reach(pool.where, "a task").futures([task.ticket]).values()
+    assert worker.opened(future.result(timeout=WAIT_S)) == 48
     cpu.close()
 
     # Another allocation's budget, and other options, are another cluster.
