@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from gpufair.core import actions as act
+from gpufair.core.cpu_work import EXACT
 from gpufair.core.model import Allocation, Node
 from gpufair.core.snapshot import restore, snapshot
 from gpufair.core.units import AllocationPath, NodeName, PoolName, WorkloadId
@@ -60,6 +61,20 @@ def test_one_job_does_not_wait_for_the_two_hundred_of_somebody_else() -> None:
     assert world.state.explain(WorkloadId("b")).position == 1
     assert started(world.exit("a000")) == ["b"]
     assert started(world.exit("a001")) == ["a004"]
+
+
+def test_far_back_in_the_queue_submission_decides_what_is_shown() -> None:
+    """Everybody has one place, and what starts next is exact."""
+    world = world_of({"a": "1", "b": "1"}, (1, None))
+    for number in range(EXACT + 20):
+        job(world, f"a{number:03d}", "a")
+    for number in range(EXACT):
+        job(world, f"b{number:03d}", "b")
+    shown = waiting(world)
+    assert len(set(shown)) == len(shown) == 2 * EXACT + 19
+    assert shown[:3] == ["b000", "a001", "b001"]
+    assert shown[EXACT:] == sorted(shown[EXACT:])
+    world.state.validate()
 
 
 def test_colleagues_of_an_allocation_take_turns() -> None:
