@@ -141,6 +141,8 @@ def test_a_cut_cell_is_told_the_truth() -> None:
     ename, text = messages.cut_text(died, 1001.0, None)
     assert ename == "KernelDied"
     assert "can be restored" in text
+    text = messages.cut_text(replace(died, remark="over its memory limit: it used 5 GiB"), 1001.0, None)[1]
+    assert "while this cell ran. It was over its memory limit: it used 5 GiB. Its variables are gone." in text
     assert messages.cut_text(replace(died, kernel_died=False), 1001.0, None)[1].startswith("The kernel was restarted")
     assert messages.cut_text(replace(PARKED, state="ended"), 1.0, None)[0] == "SessionEnded"
 
