@@ -25,6 +25,8 @@ from gpufair.client.calls import API, Call
 from gpufair.core.errors import GpufairError
 
 _BUILT = Path(__file__).parent / "labextension"
+if not (_BUILT / "widget.js").exists():
+    raise ImportError(f"the front end is not built ({_BUILT} has no widget.js): run `make install` in the checkout")
 
 
 class _Panel(anywidget.AnyWidget):
