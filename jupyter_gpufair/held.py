@@ -36,6 +36,7 @@ from jupyter_gpufair.unkept import Unkept
 
 MAX_CELLS = 1000
 MAX_BYTES = 16 << 20
+SEEN_S = 10.0  # until what is told of a session shows what was answered
 INTERRUPTED = frozenset({"KeyboardInterrupt", "Preempted"})  # the latter where our kernel had notice
 
 
@@ -259,7 +260,8 @@ class Gate:
         self.km.execution_state = "idle"
         moved = again.cut_for_another(workload, self._preemptions)
         away = again.goes_on(workload) and not self.session.kernel_died
-        gone = [c for c in self._sent.values() if c.late and (moved or (away and c.again_from == AWAY))]
+        # What one that went away waits for was saved when it did so, whether it has answered since or not.
+        gone = [c for c in self._sent.values() if (away and c.again_from == AWAY) or (moved and c.late)]
         anew = [c for c in gone if again.possible(c, c.again_from, workload)]
         for cell in anew:
             self._put_back(cell, str(cell.again_from))
@@ -390,6 +392,13 @@ class Gate:
             await on_io(self.session.ask(AsyncClient.open_on_cpu))
         except GpufairError as err:
             self.km.log.warning("session %s keeps its GPUs: %s", self.session.kernel_id, err)
+        else:
+            # What is told of the session may be older than the answer, and then says nothing of the wish.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SEEN_S):
+                    while self.session.serving and (now := self.session.workload) is not None and now.move is None:
+                        self._news.clear()
+                        await self._news.wait()
         self._stay(asked=False)
 
     async def _park(self) -> None:

@@ -92,3 +92,30 @@ def test_a_session_that_makes_room_takes_its_cell_with_it(pair: Pair, tmp_path: 
         assert (tab.reply(looked, WAIT_S)["status"], tab.text(looked)) == ("ok", "6 42 '0'\n")
     assert begun(tmp_path) == "begun\n"
     server.call("DELETE", f"/api/kernels/{kernel}", timeout_s=10)
+
+
+def test_gpus_that_are_asked_for_meanwhile_take_the_cell_along(pair: Pair, tmp_path: Path) -> None:
+    """On a GPU again it waits on; parked by hand it ends, and nothing brings the session back."""
+    server, client = pair
+    kernel = server.new("back.ipynb")
+    with Tab(server, kernel) as tab:
+        assert tab.reply(tab.run("x = 6"), WAIT_S)["status"] == "ok"
+        cell = tab.run(CELL.format(flag=" --release-gpu", folder=str(tmp_path)))
+        wait_until(lambda: server.session(kernel)["on_cpu"] and server.session(kernel)["state"] == "running", WAIT_S)
+        wait_until(lambda: begun(tmp_path), WAIT_S)
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/resume")[0] == 202
+        wait_until(lambda: sorted(free(client)) == [0, 1] and not server.session(kernel)["on_cpu"], WAIT_S)
+        server.wait_for(kernel, "running", WAIT_S)
+        assert not tab.about(cell, "execute_reply")
+        (tmp_path / "go").touch()
+        assert tab.reply(cell, WAIT_S)["status"] == "ok"
+        looked = tab.run(LOOK)
+        assert (tab.reply(looked, WAIT_S)["status"], tab.text(looked)) == ("ok", "6 42 '0'\n")
+        (tmp_path / "go").unlink()
+        cell = tab.run(CELL.format(flag="", folder=str(tmp_path)))
+        wait_until(lambda: begun(tmp_path) == "begun\nbegun\n", WAIT_S)
+        assert server.call("POST", f"/gpufair/sessions/{kernel}/park")[0] == 202
+        server.wait_for(kernel, "parked", WAIT_S)
+        assert tab.reply(cell, WAIT_S)["status"] != "ok"
+        assert server.session(kernel)["state"] == "parked"
+    server.call("DELETE", f"/api/kernels/{kernel}", timeout_s=10)
