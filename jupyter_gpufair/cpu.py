@@ -57,13 +57,13 @@ def _outcome(shell: Any, cell: str, away: Any, *, release: bool) -> Any:
     Raises:
         Left: The cell ends here, and is sent again to the kernel that comes after this one.
     """
-    from gpufair.cpu import pool  # noqa: PLC0415 - Dask takes most of a second
+    from gpufair.cpu import connection  # noqa: PLC0415 - Dask takes most of a second
     from jupyter_gpufair.kernel.away import has_gpus  # noqa: PLC0415 - in other kernels it is not used
     from jupyter_gpufair.kernel.notice import Left  # noqa: PLC0415
 
     task = None if away is None else away.found
     if task is None:
-        there = pool.current()
+        there = connection.current()
         if release and not there.lasting:
             raise NotForThePool(
                 "another kernel would not find its pool, which ends with this one or was given certificates; call "

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpufair.cpu.pool import Pool, close, connect, gather, map, submit  # noqa: A004 - as in concurrent.futures
+    from gpufair.cpu.connection import close, connect, gather, map, submit  # noqa: A004 - as in concurrent.futures
+    from gpufair.cpu.pool import Pool
     from gpufair.cpu.task import Task
 
 __all__ = ["Pool", "Task", "close", "connect", "gather", "map", "submit"]
@@ -18,5 +19,6 @@ __all__ = ["Pool", "Task", "close", "connect", "gather", "map", "submit"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module("gpufair.cpu.task" if name == "Task" else "gpufair.cpu.pool"), name)
+        place = {"Pool": "pool", "Task": "task"}.get(name, "connection")
+        return getattr(import_module(f"gpufair.cpu.{place}"), name)
     raise AttributeError(f"module 'gpufair.cpu' has no attribute {name!r}")

@@ -122,14 +122,14 @@ def attach(tasks: Sequence[Task]) -> None:
     Raises:
         Cancelled, ResultGone: About the first one of which nothing is left.
     """
-    from gpufair.cpu import pool as pools  # noqa: PLC0415 - it imports us
+    from gpufair.cpu import connection  # noqa: PLC0415 - it imports us
 
     loose = [task for task in tasks if not task.attached]
     for where in dict.fromkeys(task.where for task in loose):
         some = [task for task in loose if task.where == where]
         if gone := next((task for task in some if task.ticket in cancelled), None):
             raise Cancelled(gone.name)
-        pool = pools.reach(where, some[0].name)
+        pool = connection.reach(where, some[0].name)
         futures = pool.futures([task.ticket for task in some])
         for task in some:
             if task.ticket in futures:
@@ -169,9 +169,9 @@ class _Companion:
 
 
 def _durable() -> list[Pool]:
-    from gpufair.cpu import pool as pools  # noqa: PLC0415 - it imports us
+    from gpufair.cpu import connection  # noqa: PLC0415 - it imports us
 
-    return [pool for pool in pools.connected() if pool.where.kind != "own" and pool.client.status == "running"]
+    return [pool for pool in connection.connected() if pool.where.kind != "own" and pool.client.status == "running"]
 
 
 def _living_of(pool: Pool) -> list[Task]:

@@ -17,8 +17,8 @@ import pytest
 
 from gpufair import cpu
 from gpufair.cpu import gateway, kept, worker
+from gpufair.cpu.connection import reach
 from gpufair.cpu.errors import PoolMissing
-from gpufair.cpu.pool import reach
 
 pytest.importorskip("dask_gateway")
 pytest.importorskip("dask_gateway_server", reason="its wheel with the proxy is for Linux on x86-64")
