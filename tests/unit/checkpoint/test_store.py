@@ -190,33 +190,38 @@ def test_a_kill_at_any_call_of_the_system_costs_no_checkpoint(tmp_path: Path) ->
 
 
 _SAVER = """
-import sys, numpy, random
+import sys, numpy, pathlib, random, time
 from gpufair.node import checkpoint
-directory, key, name = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3]
+directory, key, name, other = sys.argv[1], bytes.fromhex(sys.argv[2]), sys.argv[3], sys.argv[4]
+done = lambda who: pathlib.Path(directory).with_name(f"done-{who}")
 for number in range(1, 16):
+    while number > 2 and done(other).stat().st_size < number - 2:
+        time.sleep(0.001)  # what it saved last must be among the newest of both when it verifies it
     # Half of it comes back again and again: files that a sweep would like to remove while a save counts on them.
     session = {"a": numpy.full(100_000, number % 3), "b": numpy.frombuffer(random.Random(number).randbytes(100_000), dtype="u1")}
     checkpoint.save(session, directory=directory, id=f"{name}{number}", sequence=number, key=key, meta={})
     checkpoint.verify(directory, f"{name}{number}", key)
+    done(name).open("a").write("x")
 """
 
 
 def test_a_sweep_never_takes_what_a_save_counts_on(tmp_path: Path) -> None:
     """Two processes save, and everything is pruned all the time: each checkpoint is whole when its save returns."""
+    store = tmp_path / "store"
+    for name in "xy":
+        (tmp_path / f"done-{name}").touch()
     savers = [
-        subprocess.Popen(
-            [sys.executable, "-c", _SAVER, str(tmp_path), KEY.hex(), name], stderr=subprocess.PIPE, text=True
-        )
-        for name in "xy"
+        subprocess.Popen([sys.executable, "-c", _SAVER, store, KEY.hex(), *names], stderr=subprocess.PIPE, text=True)
+        for names in ("xy", "yx")
     ]
     swept = 0
     try:
-        while any(saver.poll() is None for saver in savers):
+        while any(saver.poll() is None for saver in savers) and not any(saver.poll() for saver in savers):
             # Not the newest two: one of each saver's may just be verified.
-            checkpoint.prune(str(tmp_path), KEY, keep=6)
-            swept += len(checkpoint.sweep(str(tmp_path), KEY))
+            checkpoint.prune(str(store), KEY, keep=6)
+            swept += len(checkpoint.sweep(str(store), KEY))
             time.sleep(0.005)
-        for saver in savers:
+        for saver in sorted(savers, key=lambda saver: not saver.poll()):  # one that failed first: the other waits for it
             assert saver.stderr is not None
             assert saver.wait() == 0, saver.stderr.read()
     finally:
@@ -224,10 +229,10 @@ def test_a_sweep_never_takes_what_a_save_counts_on(tmp_path: Path) -> None:
             saver.kill()
             saver.wait()
             saver.stderr.close()  # type: ignore[union-attr]
-    kept = checkpoint.listing(str(tmp_path), KEY)
+    kept = checkpoint.listing(str(store), KEY)
     assert len(kept) >= 2
     for info in kept:
-        checkpoint.verify(str(tmp_path), info.id, KEY)
+        checkpoint.verify(str(store), info.id, KEY)
 
 
 def test_nothing_is_swept_while_somebody_saves(tmp_path: Path) -> None:
