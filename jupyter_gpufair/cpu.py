@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
+import traceback
 from typing import Any
 
 from gpufair.core.errors import GpufairError
@@ -18,7 +20,7 @@ _PREEMPTED = "gpufair: this session has to make room; this cell goes on in the C
 def load_ipython_extension(shell: Any) -> None:
     """Called by IPython, for a lazy magic as well."""
 
-    def cpu(line: str, cell: str) -> Any:
+    def cpu(line: str, cell: str | None = None) -> Any:
         """Run the cell in the CPU pool, with the variables that it reads; what it assigns comes back.
 
         --release-gpu: the session gives its GPUs back while it runs, and the next cell waits for new ones. The pool must
@@ -28,27 +30,41 @@ def load_ipython_extension(shell: Any) -> None:
         """
         return run(shell, line, cell)
 
-    shell.register_magic_function(cpu, "cell", "cpu")
+    shell.register_magic_function(cpu, "line_cell", "cpu")
 
 
-def run(shell: Any, line: str, cell: str) -> Any:
+def run(shell: Any, line: str, cell: str | None) -> Any:
     """See ``cpu`` above."""
     from IPython.core.error import UsageError  # noqa: PLC0415 - shown without a traceback
 
+    if not (cell or "").strip():
+        raise UsageError("%%cpu stands in the first line of a cell, and what is to run in the pool in the lines below it")
     if line.split() not in ([], [_RELEASE]):
         raise UsageError(f"%%cpu knows {_RELEASE}, not {line.strip()!r}")
     away = getattr(getattr(shell, "kernel", None), "away", None)
     if away is None or not away.possible or threading.current_thread() is not threading.main_thread():
         away = None
     try:
-        outcome = _outcome(shell, cell, away, release=bool(line.strip()))
+        outcome = _outcome(shell, str(cell), away, release=bool(line.strip()))
         sys.stdout.write(outcome.stdout)
         sys.stderr.write(outcome.stderr)
-        if outcome.value is None:
-            sys.stderr.write(outcome.trace)
-        return cells.take(outcome, shell.user_ns)
+        if outcome.value is not None:
+            return cells.take(outcome, shell.user_ns)
     except GpufairError as err:
         raise UsageError(str(err)) from None
+    except SyntaxError as err:
+        raise UsageError("\n" + "".join(traceback.format_exception_only(err)).rstrip()) from None
+    raise _as_there(outcome)
+
+
+def _as_there(outcome: Any) -> BaseException:
+    """What the cell raised. IPython shows the worker's traceback of it: the frames here are ours, and say nothing."""
+    from gpufair.cpu import worker  # noqa: PLC0415 - with Dask
+
+    error = worker.failure(outcome)
+    shown = f"{outcome.trace.rstrip()}\nOn the worker {outcome.worker}"
+    vars(error)["_render_traceback_"] = functools.partial(shown.splitlines)  # which IPython calls; it pickles
+    return error
 
 
 def _outcome(shell: Any, cell: str, away: Any, *, release: bool) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import builtins
 import dis
 import hashlib
 import importlib
+import inspect
 import linecache
+import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from gpufair.cpu import worker
 from gpufair.cpu.errors import NotForThePool, Unpicklable
 from gpufair.cpu.parcel import Parcel, pack
 
+_AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # as in a notebook
 _IPYTHON = frozenset({"get_ipython", "display", "In", "Out"})
 
 
@@ -35,7 +39,7 @@ def names(source: str) -> Names:
         SyntaxError: It is no Python.
     """
     read, assigned = set[str](), set[str]()
-    for code, nested in _codes(compile(source, "<cell>", "exec"), nested=False):
+    for code, nested in _codes(compile(source, "<cell>", "exec", _AWAIT), nested=False):
         for step in dis.get_instructions(code):
             if step.opname in {"LOAD_NAME", "LOAD_GLOBAL", "DELETE_NAME", "DELETE_GLOBAL"}:
                 read.add(str(step.argval))
@@ -76,16 +80,16 @@ def send(source: str, namespace: dict[str, Any], pool: Any) -> Any:
     values = {name: namespace[name] for name in found.read if name in namespace and name != "__builtins__"}
     needed: list[Any] = []
     inner = pool.pack(values, namespace, needed=needed)
-    if inner.size_bytes > pool.warn_bytes:
-        _name_the_largest(values)
     call = pack({"function": run_cell, "arguments": (source, found.assigned, inner), "keywords": {}})
-    return pool.send(call, "cell", needed)
+    if (large := pool.too_large("this cell", call)) is not None:
+        print(large + _largest(values), file=sys.stderr)  # noqa: T201 - under the cell; a warning would name a line of ours
+    return pool.hand(call, "cell", needed)
 
 
-def _name_the_largest(values: dict[str, Any]) -> None:
+def _largest(values: dict[str, Any]) -> str:
     sizes = sorted(((int(getattr(value, "nbytes", 0) or 0), name) for name, value in values.items()), reverse=True)[:3]
-    if told := ", ".join(f"{name} {size / 1e6:,.0f} MB" for size, name in sizes if size >= 1e6):
-        print(f"largest variables that this cell sends: {told}")  # noqa: T201 - under the cell
+    told = ", ".join(f"{name} {size / 1e6:,.0f} MB" for size, name in sizes if size >= 1e6)
+    return f". The largest variables: {told}" if told else ""
 
 
 def run_cell(source: str, assigned: tuple[str, ...], inner: Parcel) -> Parcel:
@@ -99,8 +103,14 @@ def run_cell(source: str, assigned: tuple[str, ...], inner: Parcel) -> Parcel:
     last = end if isinstance(end, ast.Expr) else None
     if last is not None:
         tree.body.pop()
-    exec(compile(tree, file, "exec"), namespace)  # noqa: S102 - it is what the user asked for
-    shown = eval(compile(ast.Expression(last.value), file, "eval"), namespace) if last is not None else None  # noqa: S307
+    shown = None
+    runner = asyncio.Runner()  # one loop for both parts, which is made when something is awaited
+    try:
+        _ran(compile(tree, file, "exec", _AWAIT), namespace, runner)
+        if last is not None:
+            shown = _ran(compile(ast.Expression(last.value), file, "eval", _AWAIT), namespace, runner)
+    finally:
+        runner.close()
     left = {name: namespace[name] for name in assigned if name in namespace}
     modules = {name: value.__name__ for name, value in left.items() if isinstance(value, types.ModuleType)}
     values = {name: value for name, value in left.items() if name not in modules}
@@ -110,6 +120,11 @@ def run_cell(source: str, assigned: tuple[str, ...], inner: Parcel) -> Parcel:
         return pack({"came": Came(values, modules, deleted, shown)}, namespace, bare=True)
     except Unpicklable:
         return pack({"came": Came(values, modules, deleted, _Text(repr(shown)))}, namespace, bare=True)
+
+
+def _ran(code: types.CodeType, namespace: dict[str, Any], runner: asyncio.Runner) -> Any:
+    value = eval(code, namespace)  # noqa: S307 - it is what the user asked for
+    return runner.run(value) if code.co_flags & inspect.CO_COROUTINE else value
 
 
 class _Text(str):

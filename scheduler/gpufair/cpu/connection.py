@@ -16,7 +16,7 @@ from distributed.config import defaults as dask_defaults
 from gpufair.core.errors import GpufairError
 from gpufair.cpu import gateway, kept, local, resident, served, worker
 from gpufair.cpu.errors import PoolMissing
-from gpufair.cpu.pool import WARN_BYTES, WORKERS_WAIT_S, Pool, compare_with
+from gpufair.cpu.pool import WARN_BYTES, WORKERS_WAIT_S, Pool, compare_with, tasks_in
 from gpufair.cpu.task import Kind, Task, Where
 
 _CHECK = "check the address, or leave it out for this machine's cores"
@@ -54,12 +54,14 @@ def connect(
         workers_wait_s: Seconds, > 0, until waiting for a task ends with an error in a pool that lost all its workers.
 
     Raises:
-        ValueError: ``workers_wait_s`` is not positive.
+        ValueError: ``workers_wait_s`` or ``workers`` is not positive.
         PoolMissing: Nothing answers there.
         WrongEnvironment: The workers run another minor version of Python, or of Dask.
     """
     if not workers_wait_s > 0:
         raise ValueError(f"workers_wait_s is {workers_wait_s}; give seconds, more than 0")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers is {workers}; give 1 or more, or leave it out")
     asked = address or os.environ.get(served.ADDRESS)
     close()
     _keep_settings()
@@ -129,8 +131,12 @@ def _opened(kind: Kind, target: Any, security: Any, remedy: str, *settings: Any)
     cluster = target if kind == "own" else None
     try:
         client = distributed.Client(target, security=security, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as err:
+    except OSError as err:
         raise PoolMissing(f"the CPU pool at {target}", f"no Dask scheduler answers ({type(err).__name__})", remedy) from None
+    except ValueError as err:
+        raise PoolMissing(f"the CPU pool at {target}", f"that is no address ({err})", "write it like tls://host:8786") from None
+    except TypeError:  # what Dask says of TLS without certificates
+        raise PoolMissing(f"the CPU pool at {target}", "TLS needs certificates", "give security=distributed.Security(...)") from None
     try:
         return Pool(client, cluster, kind, *settings)
     except BaseException:
@@ -233,5 +239,5 @@ def gather(tasks: Task | Iterable[Task]) -> Any:
     """See ``Pool.gather``."""
     if isinstance(tasks, Task):
         return tasks.result()
-    several = list(tasks)
+    several = tasks_in(tasks)
     return several[0].pool.gather(several) if several else []

@@ -44,14 +44,16 @@ class WrongEnvironment(GpufairError):
 class PoolLost(GpufairError):
     """The scheduler of the pool is gone, and with it what it was asked for."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, renewed: bool = False) -> None:
         super().__init__(address)
         self.address = address
+        self.renewed = renewed  # by who keeps it; the next use finds the new one
 
     def __str__(self) -> str:
+        remedy = "Run the cell again: there is a new one by then" if self.renewed else "Call gpufair.cpu.connect() again and run the cell again"
         return (
             f"the CPU pool at {self.address} is gone, and with it the results that it held; this notebook's variables are "
-            "as they were. Call gpufair.cpu.connect() again and run the cell again"
+            f"as they were. {remedy}"
         )
 
 

@@ -22,7 +22,7 @@ from gpufair.cpu.parcel import Parcel, pack
 from gpufair.cpu.task import Kind, Task, Where, attach, cancelled
 from gpufair.cpu.waiting import Watch
 
-WARN_BYTES = 64 << 20
+WARN_BYTES = 64_000_000
 WORKERS_WAIT_S = 600.0  # a cluster that starts machines when they are asked for needs minutes
 _POLL_S = 0.5
 
@@ -72,8 +72,11 @@ class Pool:
         """Call ``function`` in the pool, with the notebook's code and values as they are now.
 
         Raises:
+            TypeError: ``function`` cannot be called.
             Unpicklable: An argument, or what the function refers to, cannot travel.
         """
+        if not callable(function):
+            raise TypeError(f"submit takes a function and its arguments, as in submit(f, x); {type(function).__name__} cannot be called")
         name = getattr(function, "__name__", type(function).__name__)
         parts = {f"argument {place} of {name}": value for place, value in enumerate(arguments, 1)}
         parts |= {f"argument {key!r} of {name}": value for key, value in keywords.items()}
@@ -104,13 +107,22 @@ class Pool:
         return pack(parts, namespace, replace=replace, by_reference=self.by_reference)
 
     def send(self, parcel: Parcel, name: str, needed: Sequence[Task] = ()) -> Task:
+        """Hand a packed call to Dask, with a warning if it is large."""
+        if (large := self.too_large(name, parcel)) is not None:
+            warnings.warn(large, stacklevel=4)
+        return self.hand(parcel, name, needed)
+
+    def too_large(self, name: str, parcel: Parcel) -> str | None:
+        """What is to be said of a call of that size; None: nothing."""
+        if parcel.size_bytes <= self.warn_bytes:
+            return None
+        return (
+            f"{name} sends {parcel.size_bytes / 1e6:,.0f} MB to the CPU pool; send less, or let it read a file there "
+            f"(warn_bytes of gpufair.cpu.connect is {self.warn_bytes / 1e6:,.0f} MB)"
+        )
+
+    def hand(self, parcel: Parcel, name: str, needed: Sequence[Task] = ()) -> Task:
         """Hand a packed call to Dask."""
-        if parcel.size_bytes > self.warn_bytes:
-            warnings.warn(
-                f"{name} sends {parcel.size_bytes / 1e6:,.0f} MB to the CPU pool; send less, or let it read a file there "
-                f"(warn_bytes of gpufair.cpu.connect is {self.warn_bytes / 1e6:,.0f} MB)",
-                stacklevel=4,
-            )
         # %reset takes this away, without which multiprocessing starts no worker in the place of one that died.
         vars(sys.modules["__main__"]).setdefault("__spec__", None)
         ticket = f"gpufair-{name.strip('<>')}-{uuid.uuid4().hex}"
@@ -132,7 +144,7 @@ class Pool:
         try:
             unknown = kept.keep(self.client, tickets, reader=self.client.id)
         except (OSError, TimeoutError) as err:
-            raise PoolLost(self.address) from err
+            raise self._lost() from err
         for ticket in unknown:
             del found[ticket]
         self.kept |= found.keys()
@@ -150,11 +162,12 @@ class Pool:
             progress: Called with how many have ended, at most twice a second; by default a bar, where IPython shows one.
 
         Raises:
+            TypeError: Something else than tasks.
             Cancelled, PoolLost, WorkersGone, WorkerDied: No result. Else whatever the task itself raised.
         """
         if isinstance(tasks, Task):
             return worker.opened(self.outcome(tasks))
-        several = list(tasks)
+        several = tasks_in(tasks)
         return [worker.opened(outcome) for outcome in self.outcomes(several, progress)]
 
     def outcome(self, task: Task) -> worker.Outcome:
@@ -182,12 +195,15 @@ class Pool:
             self.cancel(tasks)  # else it would run when workers come, for nobody
             raise
 
+    def _lost(self) -> PoolLost:
+        return PoolLost(self.address, renewed=self.where.kind == "service")
+
     def _ended(self, task: Task) -> bool:
         try:
             task.future.exception(timeout=_POLL_S)  # it is returned, not raised, and nothing is fetched
         except TimeoutError:
             if self.client.status != "running":
-                raise PoolLost(self.address) from None
+                raise self._lost() from None
             return False
         except CancelledError:
             return True  # which _taken explains
@@ -199,11 +215,11 @@ class Pool:
         except CancelledError as err:
             if getattr(err, "reason", None) == "gpufair" or task.ticket in cancelled:
                 raise Cancelled(task.name) from None
-            raise PoolLost(self.address) from None
+            raise self._lost() from None
         except distributed.KilledWorker:
             raise WorkerDied(task.name, self.attempts) from None
         except OSError as err:
-            raise PoolLost(self.address) from err
+            raise self._lost() from err
         self.had_workers = True
         return outcome
 
@@ -231,3 +247,13 @@ def compare_with(there: dict[str, str]) -> None:
         raise WrongEnvironment(tuple(refused))
     for difference in told:
         warnings.warn(f"CPU pool: {difference}; objects of it may not be read alike", stacklevel=4)
+
+
+def tasks_in(several: Iterable[object]) -> list[Task]:
+    """As a list. Raises: TypeError: Something in it is no task."""
+    found = list[Task]()
+    for one in several:
+        if not isinstance(one, Task):
+            raise TypeError(f"gather takes what submit and map return, not {type(one).__name__}")
+        found.append(one)
+    return found

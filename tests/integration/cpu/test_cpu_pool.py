@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 from gpufair import cpu
-from gpufair.cpu import waiting
+from gpufair.cpu import connection, waiting
 from gpufair.cpu.errors import Cancelled, PoolLost, PoolMissing, Unpicklable, WorkerDied, WorkersGone
 
 WAIT_S = 60.0
@@ -107,6 +108,38 @@ def test_a_large_argument_warns(pool: Any, monkeypatch: pytest.MonkeyPatch) -> N
         assert cpu.submit(len, np.zeros(1_000_000)).result() == 1_000_000
 
 
+def test_a_large_cell_says_so_in_one_line(pool: Any, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """With its largest variables, and no line of ours as the place."""
+    monkeypatch.setattr(pool, "warn_bytes", 1_000_000)
+    shell.user_ns["big"] = np.zeros(1_000_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shell.run_cell("%%cpu\nlen(big)").raise_error()
+    told = capsys.readouterr().err
+    assert told.startswith("this cell sends 8 MB")
+    assert told.endswith("The largest variables: big 8 MB\n")
+    assert told.count("\n") == 1
+
+
+def test_what_makes_no_sense_is_refused_in_words(pool: Any) -> None:
+    """And the pool in use stays."""
+    with pytest.raises(TypeError, match=r"submit\(f, x\)"):
+        cpu.submit(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not int"):
+        cpu.gather([1])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="workers is 0"):
+        cpu.connect(workers=0)
+    assert cpu.submit(len, "abc").pool is pool
+
+
+def test_an_address_that_cannot_be_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by an error of Dask's."""
+    monkeypatch.setattr(connection, "close", lambda: None)  # what the other tests use
+    for address, told in (("nonsense", "tls://host"), ("tls://127.0.0.1:1", "needs certificates; give security=")):
+        with pytest.raises(PoolMissing, match=told):
+            cpu.connect(address)
+
+
 def test_a_cell_takes_what_it_reads_and_brings_what_it_assigns(shell: InteractiveShell, capsys: Any) -> None:
     """And its last expression is shown, its functions see the notebook's variables."""
     shell.run_cell("rate, untouched, old = 2, object(), 1\ndef price(n):\n    return n * rate")
@@ -129,12 +162,35 @@ def test_a_cell_that_fails_changes_nothing(shell: InteractiveShell, capsys: Any)
     shown = capsys.readouterr()
     assert shell.user_ns["a"] == 1
     assert "before" in shown.out
-    assert "1 / 0" in shown.err, "the line that failed is shown"
+    assert shown.out.count("ZeroDivisionError: division by zero") == 1, shown.out
+    assert "1 / 0" in shown.out, "the line that failed is shown"
+    assert "gpufair/cpu" not in shown.out + shown.err, "no line of ours"
     for source, told in (("!ls", "get_ipython"), ("guard.acquire()", "guard")):
         shell.run_cell("import threading\nguard = threading.Lock()")
         done = shell.run_cell(f"%%cpu\n{source}")
         assert isinstance(done.error_in_exec, UsageError)
         assert told in str(done.error_in_exec)
+
+
+def test_a_cell_may_await(shell: InteractiveShell) -> None:
+    """As in the notebook, in its last expression too."""
+    done = shell.run_cell("%%cpu\nimport asyncio\nawait asyncio.sleep(0)\nasync def f():\n    print('here')\n    return 3\nw = await f()\nawait f() + w")
+    done.raise_error()
+    assert (done.result, shell.user_ns["w"]) == (6, 3)
+
+
+def test_a_cell_that_is_no_python_says_where_and_an_empty_one_what_it_is(shell: InteractiveShell, capsys: Any) -> None:
+    """Without a traceback through the magic."""
+    done = shell.run_cell("%%cpu\nx = 1\ndef f(:")
+    assert isinstance(done.error_in_exec, UsageError)
+    told = str(done.error_in_exec)
+    for part in ("line 2", "def f(:", "SyntaxError"):
+        assert part in told
+    for source, told in (("%%cpu", "the cell body is empty"), ("%%cpu\n \n", "first line"), ("%cpu 3", "first line")):
+        done = shell.run_cell(source)
+        assert isinstance(done.error_in_exec, UsageError)
+        assert told in str(done.error_in_exec), source
+    assert "run_cell_magic" not in capsys.readouterr().out
 
 
 def test_an_interrupt_stops_the_task_where_it_runs(pool: Any, tmp_path: Path) -> None:
