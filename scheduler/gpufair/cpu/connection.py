@@ -14,12 +14,13 @@ import distributed
 from distributed.config import defaults as dask_defaults
 
 from gpufair.core.errors import GpufairError
-from gpufair.cpu import gateway, kept, local, resident, served, worker
+from gpufair.cpu import gateway, kept, local, operated, resident, served, worker
 from gpufair.cpu.errors import PoolMissing
 from gpufair.cpu.pool import WARN_BYTES, WORKERS_WAIT_S, Pool, compare_with, tasks_in
 from gpufair.cpu.task import Kind, Task, Where
 
 _CHECK = "check the address, or leave it out for this machine's cores"
+_OPERATED = "see with `kubectl get daskclusters -A` whether it is there; its name is known only within its Kubernetes"
 _CONNECT_S = 10.0
 _NOTICED_S = 2.0  # in which the service sees that its pool has just died
 
@@ -43,8 +44,8 @@ def connect(
     or ``workers`` is given, one that ends with this process.
 
     Args:
-        address: Of a Dask scheduler, as ``tcp://host:8786``, or of a dask-gateway, as ``gateway://host``. Whoever runs it
-            runs your code: give no stranger's.
+        address: Of a Dask scheduler, as ``tcp://host:8786``, of a dask-gateway, as ``gateway://host``, or of a cluster of the
+            Dask operator for Kubernetes, as ``operator://namespace/name``. Whoever runs it runs your code: give no stranger's.
         workers: How many processes of its own on this machine, where there is no address; by default one per core. At a
             gateway, how many at most.
         options: For the cluster at a gateway: what that one offers, as an image.
@@ -70,7 +71,10 @@ def connect(
     if asked and gateway.meant(asked):
         pool = _gateway(gateway.found(asked, workers=workers, options=options, wait_s=workers_wait_s), *settings)
     elif asked:
-        pool = _opened("address", asked, security, _CHECK, *settings)
+        remedy = _CHECK
+        if operated.meant(asked):
+            asked, remedy = operated.scheduler_of(asked), _OPERATED
+        pool = _opened("address", asked, security, remedy, *settings)
         pool.secured = security is not None
     elif workers is None and (living := resident.found()) is not None:
         pool = _machine(living, *settings)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpufair.core.units import MINUTE, Millis
+from gpufair.cpu import operated
+from gpufair.cpu.errors import PoolMissing
 from gpufair.service.policy_options import OFF, YEAR
 from gpufair.service.tables import Table, shown
 
@@ -50,12 +52,21 @@ def read_cpu_pool(table: Table, folder: Path) -> CpuPoolOptions:
         memory=memory,
         tasks_per_user=tasks,
         window=table.duration("window", MINUTE, MINUTE, YEAR) if table.has("window") else None,
-        address=table.text("address", "", longest=512),
+        address=_address(table),
         tls=_tls(table, folder),
     )
     _check_address(table, options)
     table.finish()
     return options
+
+
+def _address(table: Table) -> str:
+    """Of a scheduler or a gateway; a cluster of the Dask operator is its scheduler's."""
+    given = table.text("address", "", longest=512)
+    try:
+        return operated.scheduler_of(given) if operated.meant(given) else given
+    except PoolMissing as err:
+        table.fail(f"address = {shown(given)}: {err.why}; {err.remedy}", "address")
 
 
 def _tls(table: Table, folder: Path) -> tuple[Path, ...]:
@@ -83,7 +94,7 @@ def _check_address(table: Table, options: CpuPoolOptions) -> None:
     if not dask and scheme not in _GATEWAYS:
         table.fail(
             f'address = {shown(options.address)}: write a Dask scheduler\'s like "tls://host:8786", '
-            'or a dask-gateway\'s like "gateway://host/path"', "address",
+            'a dask-gateway\'s like "gateway://host/path", or "operator://namespace/name"', "address",
         )  # fmt: skip
     if (scheme == "tls") != bool(options.tls):
         table.fail(

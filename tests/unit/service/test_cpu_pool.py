@@ -40,6 +40,7 @@ def test_all_options_are_read(tmp_path: Path) -> None:
     assert other.tls == (tmp_path / "ca.pem", tmp_path / "certificate.pem", tmp_path / "key.pem")
     assert read('address = "gateway://hub.example/services/dask-gateway"').tls == ()
     assert read('address = "tcp://10.0.0.1:8786"').tls == ()
+    assert read('address = "operator://team-a/pool"').address == "tcp://pool-scheduler.team-a.svc:8786"
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,7 @@ def test_all_options_are_read(tmp_path: Path) -> None:
         ("worker = 2", ["unknown key 'worker'", "workers"]),
         ('address = "pool:8786"', ["tls://host:8786"]),
         ('address = "tls://pool"', ["tls://host:8786"]),
+        ('address = "operator://pool"', ["names no DaskCluster", "write operator://NAMESPACE/NAME"]),
         ('address = "tls://pool:8786"', ["needs ca, certificate and key"]),
         ('address = "tcp://pool:8786"\nworkers = 2', ["workers is for a pool that the service starts"]),
         ('ca = "ca.pem"', ["needs certificate and key"]),
