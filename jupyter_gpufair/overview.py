@@ -33,11 +33,11 @@ LAB_SCHEMA: dict[str, Any] = {
 
 # What the service tells everybody; each with the parameters that are passed on.
 READABLE: dict[str, tuple[str, ...]] = {
-    "queue": (),
+    "queue": ("fields",),
     "budgets": (),
     "nodes": (),
     "profiles": (),
-    "workloads": ("state", "user"),
+    "workloads": ("state", "user", "holding", "fields"),
     "pyramid": ("since_s", "until_s"),
     "preview": ("hours",),
     "maintenance": (),

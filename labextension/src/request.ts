@@ -27,9 +27,10 @@ function noteClock(response: Response): void {
 export async function request<T>(
   settings: ServerConnection.ISettings,
   path: string[],
-  init: RequestInit = {}
+  init: RequestInit = {},
+  query: Record<string, string> = {}
 ): Promise<T | null> {
-  const url = URLExt.join(settings.baseUrl, 'gpufair', ...path.map(encodeURIComponent));
+  const url = URLExt.join(settings.baseUrl, 'gpufair', ...path.map(encodeURIComponent)) + URLExt.objectToQueryString(query);
   const response = await ServerConnection.makeRequest(url, { cache: 'no-store', ...init }, settings);
   noteClock(response);
   if (response.status === 404) {

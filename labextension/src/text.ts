@@ -15,12 +15,16 @@ export function countdown(leftS: number): string {
   return hours ? `${hours}:${two(minutes)}:${seconds}` : `${minutes}:${seconds}`;
 }
 
+// Made once: each costs as much as a hundred moments that it writes, and a large lab shows thousands.
+const TIME = new Intl.DateTimeFormat([], { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
+const DAY = new Intl.DateTimeFormat([], { weekday: 'short' });
+
 /** The time of day, with the day where it is another one. */
 export function clock(atS: number, nowS: number): string {
-  const at = new Date(atS * 1000);
-  const time = at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false });
-  const sameDay = at.toDateString() === new Date(nowS * 1000).toDateString();
-  return sameDay ? time : `${at.toLocaleDateString([], { weekday: 'short' })} ${time}`;
+  const [at, now] = [new Date(atS * 1000), new Date(nowS * 1000)];
+  // Less than a day apart and the same day of the month: the same day.
+  const sameDay = Math.abs(atS - nowS) < 86_400 && at.getDate() === now.getDate();
+  return sameDay ? TIME.format(at) : `${DAY.format(at)} ${TIME.format(at)}`;
 }
 
 /** The scheduler's sentences name moments in UTC, the same for everybody; here they become the reader's. */

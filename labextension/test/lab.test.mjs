@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { gradient } from '../lib/lab/cluster.js';
+import { LabReader } from '../lib/lab/reader.js';
 import { Teams, teamOf } from '../lib/lab/teams.js';
 import { asked, cost, duration, entitledGpus, explained, fares, gpuTime, nodeText, outlook, spent, standing, when } from '../lib/lab/words.js';
 
@@ -173,4 +174,21 @@ test('what would be stands beside what is, once where both are the same', () => 
   });
   const after = figures({ entitlement: 0.75, delivered_gpu_s: 72_000, wait_s: { p50: null, p90: null, max: null } });
   assert.deepEqual(fares(figures(), after), ['50.0 % → 75.0 %', '4.0', '10 GPU-h → 20 GPU-h', '10 min → –', '0']);
+});
+
+test('of thousands of workloads only what is shown is asked for', async () => {
+  const asked = [];
+  const holder = workload({ leases: [{ node: 'node-a', gpus: 1 }] });
+  const reader = new LabReader(async (path, _, query) => {
+    asked.push([path.join('/'), query]);
+    return { now_s: NOW, workloads: [holder, workload()] };
+  });
+  await reader.queue();
+  // An older service does not know the question and tells of all.
+  assert.deepEqual(await reader.holders(), [holder]);
+  const fields = 'id,name,user,allocation,gpus,nodes,gpu_type,leases,position,estimate_s,start_by_s,notebook';
+  assert.deepEqual(asked, [
+    ['lab/queue', { fields }],
+    ['lab/workloads', { holding: 'true', fields }]
+  ]);
 });

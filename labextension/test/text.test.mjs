@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { allows, countdown, detailText, lostText, size, statusText, ticks } from '../lib/text.js';
+import { allows, clock, countdown, detailText, lostText, size, statusText, ticks } from '../lib/text.js';
 
 const NOW = 1_800_000_000;
 const session = (changes = {}) => ({
@@ -123,4 +123,11 @@ test('moments in a sentence are shown in local time', () => {
   const shown = at.toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false });
   const text = detailText(session({ state: 'queued', reason: `the first protection ends at ${utc}` }), NOW);
   assert.ok(text.includes(`the first protection ends at ${shown}\n`), text);
+});
+
+test('a moment of another day has its weekday, and the day begins at 00:00', () => {
+  const at = (day, hour, minute) => new Date(2026, 10, day, hour, minute).getTime() / 1000;
+  assert.match(clock(at(18, 0, 5), at(18, 23, 50)), /^00:05$/);
+  assert.match(clock(at(19, 0, 5), at(18, 23, 50)), /^\S+ 00:05$/);
+  assert.match(clock(at(18, 14, 20), at(11, 14, 20)), /^\S+ 14:20$/);
 });

@@ -1,7 +1,7 @@
 /**
  * Every node with its GPUs, coloured by team: what is free, held, kept for a gang, cordoned or gone.
  */
-import { Rows, element, write } from './dom.js';
+import { Rows, attribute, element, write } from './dom.js';
 import { type Teams, teamOf } from './teams.js';
 import type { INode, IWorkload } from './wire.js';
 import { nodeText } from './words.js';
@@ -58,13 +58,18 @@ export class ClusterView {
 
   private _update(row: HTMLButtonElement, node: INode): void {
     const lines = nodeText(node, this._here.get(node.name) ?? [], this._now());
-    row.dataset.state = node.drain ? 'draining' : node.state;
-    row.style.setProperty('--gpus', String(Math.max(1, node.gpus)));
-    row.style.backgroundImage = gradient(this._pieces(node), Math.max(1, node.gpus));
-    row.title = lines.join('\n');
-    row.setAttribute('aria-label', `${lines[0]}${node.state === 'ready' ? '' : `, ${node.state}`}`);
+    const gpus = Math.max(1, node.gpus);
+    const colours = gradient(this._pieces(node), gpus);
+    // Most nodes of a large lab look as they did; what is written is laid out again, even where it is the same.
+    if (this._colours.get(row) !== colours) {
+      this._colours.set(row, colours);
+      row.style.cssText = `--gpus: ${gpus}; background-image: ${colours}`;
+    }
+    attribute(row, 'data-state', node.drain ? 'draining' : node.state);
+    attribute(row, 'title', lines.join('\n'));
+    attribute(row, 'aria-label', `${lines[0]}${node.state === 'ready' ? '' : `, ${node.state}`}`);
     // One stop for Tab; arrows walk from there.
-    row.tabIndex = node.name === (this._chosen ?? this._nodes.keys().next().value) ? 0 : -1;
+    attribute(row, 'tabindex', node.name === (this._chosen ?? this._nodes.keys().next().value) ? '0' : '-1');
   }
 
   private _pieces(node: INode): Piece[] {
@@ -87,6 +92,7 @@ export class ClusterView {
   private readonly _about = element('div', { class: 'jp-gpufair-why', role: 'status' });
   private readonly _rows: Rows<INode, HTMLButtonElement>;
   private _nodes = new Map<string, INode>();
+  private readonly _colours = new WeakMap<HTMLElement, string>();
   private _here = new Map<string, IWorkload[]>();
   private _chosen: string | undefined;
 }

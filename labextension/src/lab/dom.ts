@@ -25,6 +25,13 @@ export function write(node: HTMLElement, text: string): void {
   }
 }
 
+/** Set an attribute where it has another value. */
+export function attribute(node: HTMLElement, name: string, value: string): void {
+  if (node.getAttribute(name) !== value) {
+    node.setAttribute(name, value);
+  }
+}
+
 export function press(label: string, act: () => void): HTMLButtonElement {
   const made = element('button', { type: 'button', class: 'jp-gpufair-button' }, label);
   made.addEventListener('click', act);

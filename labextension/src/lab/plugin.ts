@@ -40,7 +40,7 @@ const lab: JupyterFrontEndPlugin<void> = {
     tracker: INotebookTracker | null
   ) => {
     const settings = app.serviceManager.serverSettings;
-    const reader = new LabReader((path, init) => request(settings, path, init));
+    const reader = new LabReader((path, init, query) => request(settings, path, init, query));
     const doing = {
       open: (session: IMine) => void app.commands.execute('docmanager:open', { path: session.path }),
       act: (session: IMine, action: MyAction) => void perform(reader, session, action)

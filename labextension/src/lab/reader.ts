@@ -2,9 +2,10 @@
  * What the panels ask of the Jupyter server, however it is reached.
  */
 import type { IBudgets, ICoaching, IExplanation, IMine, INode, IProfile, IQueue, IWhatIf, IWish, IWorkload } from './wire.js';
+import { FIELDS } from './wire.js';
 
 /** Calls `gpufair/…` of the server; the answer's JSON, null where there is no such thing (404). */
-export type Ask = (path: string[], init?: RequestInit) => Promise<unknown>;
+export type Ask = (path: string[], init?: RequestInit, query?: Record<string, string>) => Promise<unknown>;
 
 export type MyAction = 'checkpoint' | 'park' | 'resume' | 'open' | 'stop';
 
@@ -12,7 +13,7 @@ export class LabReader {
   constructor(private readonly _ask: Ask) {}
 
   async queue(): Promise<IQueue> {
-    return (await this._read('queue')) as IQueue;
+    return (await this._read('queue', { fields: FIELDS })) as IQueue;
   }
 
   async budgets(): Promise<IBudgets> {
@@ -25,8 +26,8 @@ export class LabReader {
 
   /** Those that hold something. */
   async holders(): Promise<IWorkload[]> {
-    const all = ((await this._read('workloads')) as { workloads: IWorkload[] }).workloads;
-    return all.filter(one => one.leases.length > 0 && one.state !== 'ended');
+    const answer = (await this._read('workloads', { holding: 'true', fields: FIELDS })) as { workloads: IWorkload[] };
+    return answer.workloads.filter(one => one.leases.length > 0);
   }
 
   async mine(): Promise<IMine[]> {
@@ -73,8 +74,8 @@ export class LabReader {
   }
 
   /** There is always an answer, or an error that says why not. */
-  private async _read(what: string): Promise<unknown> {
-    const answer = await this._ask(['lab', what]);
+  private async _read(what: string, query: Record<string, string> = {}): Promise<unknown> {
+    const answer = await this._ask(['lab', what], {}, query);
     if (answer === null) {
       throw new Error('This Jupyter server has no GPU scheduler, or is older than this page: restart it.');
     }

@@ -3,27 +3,39 @@
  */
 import type { ISession } from '../wire.js';
 
+/** Fields of a workload of the lab: what is shown, and so all that is asked for. */
+const SHOWN: Record<keyof IWorkload, true> = {
+  id: true,
+  name: true,
+  user: true,
+  allocation: true,
+  gpus: true,
+  nodes: true,
+  gpu_type: true,
+  leases: true,
+  position: true,
+  estimate_s: true,
+  start_by_s: true,
+  notebook: true
+};
+export const FIELDS = Object.keys(SHOWN).join(',');
+
 /** Schema of the events that say that some workload of the lab changed. */
 export const LAB_EVENT = 'https://jupyter-gpufair.org/events/lab/v1';
 
 export interface IWorkload {
   id: string;
-  state: string;
   name: string;
-  kind: string;
   user: string;
   allocation: string;
   /** Per node, as is `nodes` the count of them. */
   gpus: number;
   nodes: number;
   gpu_type: string;
-  min_runtime_s: number;
   leases: { node: string; gpus: number }[];
-  protected_until_s: number | null;
   position: number | null;
   estimate_s: number | null;
   start_by_s: number | null;
-  waits_for: string;
   notebook: string;
 }
 

@@ -11,7 +11,7 @@ export function serverOf(page: Document): (Ask & { base: string }) | null {
   }
   const { baseUrl, token } = JSON.parse(told) as { baseUrl?: string; token?: string };
   const base = new URL(baseUrl ?? '/', page.location.href).href;
-  const ask: Ask = async (path, init = {}) => {
+  const ask: Ask = async (path, init = {}, query = {}) => {
     const headers = new Headers(init.headers);
     const xsrf = /(?:^|; )_xsrf=([^;]*)/.exec(page.cookie)?.[1];
     if (token) {
@@ -20,7 +20,7 @@ export function serverOf(page: Document): (Ask & { base: string }) | null {
     if (xsrf) {
       headers.set('X-XSRFToken', xsrf);
     }
-    const url = `${base}gpufair/${path.map(encodeURIComponent).join('/')}`;
+    const url = `${base}gpufair/${path.map(encodeURIComponent).join('/')}?${new URLSearchParams(query)}`;
     const response = await fetch(url, { ...init, headers, cache: 'no-store', credentials: 'same-origin' });
     const text = await response.text();
     if (response.status === 404) {

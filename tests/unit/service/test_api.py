@@ -400,6 +400,10 @@ async def test_answers_are_what_the_client_reads(tmp_path: Path) -> None:
         assert why.position == 1
         assert why.queued == 1
         assert {holder.workload for holder in why.holders} == {"w1", "w2", "w3"} - {waiting}
+        holders = (await client.get(f"{API}/workloads?holding=true&fields=id,gpus,nothing")).json()["workloads"]
+        assert holders == [{"id": name, "gpus": 1} for name in ("w1", "w2", "w3") if name != waiting]
+        brief = (await client.get(f"{API}/queue?fields=id,position")).json()["workloads"]
+        assert brief == [{"id": waiting, "position": 1}]
         node = read(NodeView, (await client.post(f"{API}/nodes/n1/cordon")).json())
         assert (node.state, node.gpus, node.free_gpus, len(node.workloads)) == ("cordoned", 2, 0, 2)
         books = (await client.get(f"{API}/conservation")).json()

@@ -18,7 +18,7 @@ from gpufair.service.context import Context, context, principal
 from gpufair.service.explained import allocation_view
 from gpufair.service.models import NAME_PATTERN, Drain
 from gpufair.service.problems import BadRequest, NotFound
-from gpufair.service.routes.workloads import shown
+from gpufair.service.routes.workloads import Fields, listed
 from gpufair.service.submission import span_of
 from gpufair.service.tables import hint
 from gpufair.service.timeline import records, without_names
@@ -63,12 +63,12 @@ async def status(request: Request) -> Answer:
 
 
 @router.get("/queue")
-async def queue(request: Request) -> Answer:
+async def queue(request: Request, fields: Fields = None) -> Answer:
     """The queued workloads in the order in which they will be served."""
     it, who = context(request), principal(request)
     found = await it.runtime.views(lambda record: record.phase == "queued")
     found.sort(key=lambda view: view["position"] or len(found) + 1)
-    return {"now_s": it.runtime.now() / 1000, "workloads": [shown(view, who) for view in found]}
+    return {"now_s": it.runtime.now() / 1000, "workloads": listed(found, who, fields)}
 
 
 @router.get("/budgets")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -30,6 +30,7 @@ from gpufair.service.views import masked
 router = APIRouter(prefix="/workloads")
 Id = Annotated[str, Path(pattern=ID_PATTERN)]
 Answer = dict[str, Any]
+Fields = Annotated[str | None, Query(max_length=1024)]
 
 
 @router.post("", status_code=201)
@@ -75,8 +76,10 @@ async def listing(
     state: Annotated[str | None, Query(max_length=32)] = None,
     user: Annotated[PlainName | None, Query()] = None,
     notebook: Annotated[str | None, Query(max_length=4096)] = None,
+    holding: bool = False,
+    fields: Fields = None,
 ) -> Answer:
-    """All workloads, or those in one state, of one user, and of one document of the caller's."""
+    """All workloads, or those in one state, of one user, of one document of the caller's, and that hold something."""
     it, who = context(request), principal(request)
     phases = {phase.value for phase in Phase}
     if state is not None and state not in phases:
@@ -84,10 +87,12 @@ async def listing(
 
     def wanted(record: Workload) -> bool:
         mine = notebook is None or (record.spec.launch.get("notebook") == notebook and who.owns(record.spec.user))
-        return mine and state in (None, record.phase) and user in (None, record.spec.user)
+        # A session without a place of its own may have a stand-in that holds one.
+        held = not holding or record.held is not None or it.runtime.detail(record.id).stand_in != ""
+        return mine and held and state in (None, record.phase) and user in (None, record.spec.user)
 
     found = await it.runtime.views(wanted)
-    return {"workloads": [shown(view, who) for view in found]}
+    return {"workloads": listed((view for view in found if view["leases"] or not holding), who, fields)}
 
 
 @router.get("/{workload}")
@@ -337,6 +342,15 @@ async def checkpoints(request: Request, workload: Id) -> Answer:
 def shown(view: Answer, who: Principal) -> Answer:
     """A Workload object as far as ``who`` may see it."""
     return view if who.owns(view["user"]) else masked(view)
+
+
+def listed(views: Iterable[Answer], who: Principal, fields: str | None) -> list[Answer]:
+    """Workload objects as far as ``who`` may see them; with ``fields`` ("id,user") only those of them that there are."""
+    found = (shown(view, who) for view in views)
+    if fields is None:
+        return list(found)
+    wanted = fields.split(",")
+    return [{name: view[name] for name in wanted if name in view} for view in found]
 
 
 async def owned(request: Request, workload: str) -> Workload:
