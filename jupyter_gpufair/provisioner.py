@@ -7,7 +7,6 @@ scheduler's business. No method blocks the caller's loop or waits for a kernel.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 from pathlib import Path
@@ -283,5 +282,3 @@ class GpufairProvisioner(KernelProvisionerBase):
 
 
 adopting: set[str] = set()  # kernels that exist and are being taken up again; filled by ``reattach``
-
-logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request at INFO

@@ -112,7 +112,7 @@ class _Run:
             state = await self._told_to_leave() or "failed"
             if state == "failed":
                 why = self._told_why or str(err)
-                _say(f"the kernel died: {why}")
+                _say("the kernel died" if self._told_why else f"the kernel died: {why}")
                 if self._runs is not None:
                     document.died(self._notebook.cells[self._runs], why)
         document.end(self._notebook, state)
@@ -243,8 +243,9 @@ class _Run:
             notice = json.loads(Path(os.environ["GPUFAIR_NOTICE_FILE"]).read_bytes())
             left = float(notice["deadline_s"]) - time.time()
             self._told_why = str(notice["text"])
-            _say(self._told_why)
             self._leaves_as = str(notice.get("outcome", self._leaves_as))  # it says so where it is to leave for good
+            if self._leaves_as != "failed":  # else who ends it has written it in this log
+                _say(self._told_why)
         self._leave_by = time.monotonic() + left
         self._told.set()
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpufair.cli.arrays import Member
 from gpufair.cli.exits import CommandError, Wrong
-from gpufair.client.notebooks import NotebookJob, check, prepare
+from gpufair.client.notebooks import NotebookJob, check, prepare, unknown_parameters
 from gpufair.core.errors import GpufairError
 
 NOTEBOOK: Final = ".ipynb"
@@ -46,6 +46,10 @@ class NotebookRun:
             raise Wrong(f"the output would replace {words[0]} itself; name another file")
         self.parameters = dict(_pair(one) for one in parameters)
         self.kernel = kernel
+
+    def unexpected(self, run: Member) -> list[str]:
+        """Parameters that the notebook's own cell of them does not have."""
+        return unknown_parameters(self.source, [*dict(run.values), *self.parameters])
 
     def require_distinct_outputs(self) -> None:
         """Of an array: each member has an output, and gets its value as a parameter."""

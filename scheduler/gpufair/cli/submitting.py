@@ -180,6 +180,9 @@ def submit(
     with client(state_dir) as service:
         wish |= awaited(service, after or [], after_any or [])
         done = _all(runs, lambda run: one(service, run))
+        if what_runs is not None and (unexpected := what_runs.unexpected(runs[0])):
+            told = f"the notebook's parameters do not include {', '.join(unexpected)}"
+            typer.echo(f"Take care: {clean(told, 1000)}.", err=True)
         if not follow:
             _tell(done, as_json)
             return
@@ -267,7 +270,8 @@ def _name_of(command: Sequence[str]) -> str:
     """The script of an interpreter, or the program."""
     parts = [part for part in command if not part.startswith("-")]
     interpreter = Path(parts[0]).name.startswith(("python", "torchrun", "bash", "sh")) if parts else False
-    return Path(parts[1] if interpreter and len(parts) > 1 else parts[0]).name if parts else "command"
+    script = interpreter and len(parts) > 1 and command[command.index(parts[1]) - 1] != "-c"
+    return Path(parts[1] if script else parts[0]).name if parts else "command"
 
 
 def _variables(asked: Sequence[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
@@ -19,6 +20,7 @@ Result = TypeVar("Result")
 
 # The request never left, so sending it again is always safe.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request at INFO, which papermill shows
 _COME_AGAIN = frozenset({429, 502, 503, 504})
 
 

@@ -1,15 +1,16 @@
 """A notebook that is to run unattended: the folder in which it waits, and how it is launched.
 
 The folder lies beside the output and is its owner's alone. It holds a copy of the notebook, so that nobody changes what
-was submitted, and while it runs its checkpoints; it is removed when the run is over and was good.
+was submitted, and while it runs its checkpoints; afterwards only how it ended is left there.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -71,6 +72,25 @@ def check(source: bytes) -> None:
         raise BadNotebook(f"it is no notebook: {err}; a notebook is a JSON file that Jupyter wrote") from err
     if not isinstance(value, dict) or not isinstance(value.get("cells"), list):
         raise BadNotebook("it is no notebook of format 4: it has no list of cells; open and save it in JupyterLab")
+
+
+def unknown_parameters(source: bytes, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that the notebook's cell with the tag ``parameters`` does not assign: typing errors, mostly.
+
+    Empty where there is no such cell, or it is not in Python.
+    """
+    known = set[str]()
+    for cell in json.loads(source)["cells"]:
+        try:
+            if "parameters" not in cell["metadata"]["tags"]:
+                continue
+            tree = ast.parse("".join(cell["source"]))
+        except (KeyError, TypeError):  # without tags
+            continue
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # magics, or another language
+            return []
+        known |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return [name for name in names if name not in known] if known else []
 
 
 def launch(folder: Path, cwd: str, env: Mapping[str, str]) -> dict[str, Any]:

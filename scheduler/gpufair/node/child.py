@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,10 @@ def start_command(start: dict[str, Any], folder: Path) -> Child:
         env |= {"GPUFAIR_NOTICE_FD": str(theirs), "GPUFAIR_NOTICE_FILE": str(folder / NOTICE_FILE)}
         cwd = launch.get("cwd") or str(folder)
         return _spawn(launch["argv"], env, cwd, log, 1, {}, pass_fd=theirs, notice_fd=ours)
-    except OSError:
+    except OSError as err:
         os.close(ours)
+        with suppress(OSError), log.open("ab") as out:  # where its owner looks first
+            out.write(f"gpufair: {launch['argv'][0]!r} could not be started: {err.strerror or err}\n".encode())
         raise
     finally:
         os.close(theirs)

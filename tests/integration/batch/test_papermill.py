@@ -12,7 +12,8 @@ from tests.integration.service.rig import Rig
 __all__ = ["rig"]  # the fixture
 
 RUN = """
-import json, sys, papermill
+import json, logging, sys, papermill
+logging.basicConfig(level=logging.INFO)  # as papermill's command does
 papermill.execute_notebook("in.ipynb", "out.ipynb", engine_name="gpufair", progress_bar=False, **json.loads(sys.argv[1]))
 """
 
@@ -29,6 +30,7 @@ def test_a_run_waits_for_another_and_is_tried_again(rig: Rig) -> None:
     done = call(rig, "run", '{"after": "prepare", "retries": 1, "retry_after_s": 2}')
     assert "out.ipynb is waiting for " in done.stderr
     assert "out.ipynb is failed, attempt 2 of 2 follows" in done.stderr
+    assert "HTTP Request" not in done.stderr, "each look at the run would be a line"
     read: Any = nbformat.read(str(rig.folder / "out.ipynb"), as_version=4)
     assert [one.attempt for one in read.metadata.gpufair.starts] == [1, 2]
     assert read.metadata.gpufair.ran_again == [1]

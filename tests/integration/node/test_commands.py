@@ -32,6 +32,13 @@ def test_a_command_runs_to_its_end(rig):
     assert rig.service.wait("shot", "exited").body == {"outcome": "failed", "code": -9, "reason": "signal 9"}
 
 
+def test_a_command_that_cannot_start_says_so_in_its_log(rig):
+    """There its owner looks first."""
+    rig.start("w", launch={"type": "command", "argv": ["/no/such/program", "--lr"], "cwd": ""})
+    assert "No such file" in rig.service.wait("w", "start_failed").body["reason"]
+    assert rig.log("w") == "gpufair: '/no/such/program' could not be started: No such file or directory\n"
+
+
 def test_what_a_command_leaves_running_ends_with_it(rig):
     code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)"
     _command(rig, "w", code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,29 @@ def test_a_command_as_it_is(gpufair: Gpufair, fake: FakeService, tmp_path: Path)
     }
     assert seen.out.startswith("train.py (")
     assert "Take care: it is not resumable." in seen.out
+
+
+def test_a_parameter_that_the_notebook_does_not_have_is_told(gpufair: Gpufair, fake: FakeService, tmp_path: Path) -> None:
+    """A typing error would else show after hours. Without a cell of parameters nothing is known."""
+    fake.routes["POST /api/v1/workloads"] = accepted
+    for source, tags, told in (
+        ("lr: float = 1\nseed = depth = 3\n", ["parameters"], "do not include dept, sed."),
+        ("lr = 1", [], ""),
+        ("%time x", ["parameters"], ""),
+    ):
+        cell = {"cell_type": "code", "source": source.splitlines(keepends=True), "metadata": {"tags": tags}, "outputs": []}
+        (tmp_path / "in.ipynb").write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+        seen = gpufair("submit", str(tmp_path / "in.ipynb"), "-p", "lr", "2", "-p", "sed", "1", "--array", "dept=1,2")
+        assert seen.code == 0, seen.err
+        assert ("Take care" in seen.err) == bool(told)
+        assert told in seen.err
+
+
+def test_code_on_the_command_line_is_no_name(gpufair: Gpufair, fake: FakeService) -> None:
+    fake.routes["POST /api/v1/workloads"] = accepted
+    for command, name in (("python -u -c pass", "python"), ("torchrun train.py -c x", "train.py"), ("bash -c true", "bash")):
+        gpufair("submit", "--", *command.split())
+        assert fake.calls("POST /api/v1/workloads")[-1].json["name"] == name
 
 
 def test_an_array_is_one_submission_for_each_value(gpufair: Gpufair, fake: FakeService) -> None:
