@@ -34,11 +34,13 @@ const sessionStatus: JupyterFrontEndPlugin<void> = {
     for (const command of [...ACTIONS.map(commandOf), EXTEND, DETAILS]) {
       palette?.addItem({ command, category: 'GPU Fair Share' });
     }
-    statusBar?.registerStatusItem(sessionStatus.id, {
-      item: new SessionStatus(sessions, menuOpener(app.commands, sessions)),
-      align: 'left',
-      rank: 10
-    });
+    const item = new SessionStatus(sessions, menuOpener(app.commands, sessions));
+    if (statusBar) {
+      statusBar.registerStatusItem(sessionStatus.id, { item, align: 'left', rank: 10 });
+    } else {
+      // Notebook 7 has no status bar: beside the menus, before the kernel's own state.
+      app.shell.add(item, 'menu', { rank: 10_000 });
+    }
   }
 };
 

@@ -1,0 +1,61 @@
+"""The extension in Notebook 7, which has no status bar and no launcher: the session stands beside the menus."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.axe import needs_axe, violations
+from tests.e2e.conftest import Look
+from tests.e2e.lab import Lab
+from tests.e2e.real_lab import ITEM, real_lab
+
+PICTURES = Path(__file__).parents[2] / "docs" / "images"
+
+pytestmark = pytest.mark.skipif(
+    find_spec("notebook") is None and os.environ.get("GPUFAIR_REQUIRE_ALL") != "1", reason="no Notebook 7: `pip install notebook`"
+)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with real_lab(tmp_path) as lab:
+        yield lab
+
+
+@needs_axe
+def test_a_notebook_shows_its_session_and_the_lab(lab: Lab, ui: Look) -> None:
+    """Seen while it runs, parked with the menu that the state opens; the side panel has the session too."""
+    lab.write_notebook("mine.ipynb", "gpufair-1gpu", {"a": "x = 1"})
+
+    def look(page: Page) -> None:
+        wrong: list[str] = []
+        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" and "gpufair" in said.text else None)
+        page.goto(f"{lab.url}tree?token={lab.token}")
+        expect(page.get_by_text("mine.ipynb")).to_be_visible(timeout=60_000)
+        page.goto(f"{lab.url}notebooks/mine.ipynb?token={lab.token}")
+        state = page.locator(ITEM)
+        expect(state).to_have_text(re.compile("1 GPU · running"), timeout=60_000)
+        assert violations(page, ".jp-gpufair-status") == []
+        page.get_by_role("menuitem", name="View", exact=True).click()
+        page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
+        page.locator(".lm-Menu-item", has_text="GPU Fair Share").click()
+        card = page.locator("#gpufair-lab .jp-gpufair-card")
+        expect(card).to_contain_text("mine.ipynb")
+        if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
+            page.screenshot(path=PICTURES / "notebook7.png", clip={"x": 0, "y": 0, "width": 1280, "height": 400})
+        state.click()
+        page.locator(".lm-Menu-item", has_text="Park").click()
+        expect(state).to_have_text(re.compile("parked"), timeout=60_000)
+        expect(card).to_contain_text("parked")
+        assert wrong == []
+        [kernel] = lab.request("GET", "api/kernels")
+        lab.request("DELETE", f"api/kernels/{kernel['id']}")
+
+    ui(look)
