@@ -10,7 +10,7 @@ from typing import Any
 
 from gpufair.core.errors import GpufairError
 from gpufair.cpu import cell as cells
-from gpufair.cpu.errors import NotForThePool
+from gpufair.cpu.errors import NotForThePool, RemoteFailure
 
 _RELEASE = "--release-gpu"
 _LEAVES = "gpufair: this cell runs in the CPU pool, and the session gives its GPUs back meanwhile."
@@ -50,18 +50,25 @@ def run(shell: Any, line: str, cell: str | None) -> Any:
         sys.stderr.write(outcome.stderr)
         if outcome.value is not None:
             return cells.take(outcome, shell.user_ns)
+        error = _as_there(outcome)
     except GpufairError as err:
         raise UsageError(str(err)) from None
     except SyntaxError as err:
         raise UsageError("\n" + "".join(traceback.format_exception_only(err)).rstrip()) from None
-    raise _as_there(outcome)
+    raise error
 
 
 def _as_there(outcome: Any) -> BaseException:
-    """What the cell raised. IPython shows the worker's traceback of it: the frames here are ours, and say nothing."""
+    """What the cell raised. IPython shows the worker's traceback of it: the frames here are ours, and say nothing.
+
+    Raises:
+        GpufairError: It is what we have to say about the cell.
+    """
     from gpufair.cpu import worker  # noqa: PLC0415 - with Dask
 
     error = worker.failure(outcome)
+    if isinstance(error, GpufairError) and not isinstance(error, RemoteFailure):
+        raise error
     shown = f"{outcome.trace.rstrip()}\nOn the worker {outcome.worker}"
     vars(error)["_render_traceback_"] = functools.partial(shown.splitlines)  # which IPython calls; it pickles
     return error

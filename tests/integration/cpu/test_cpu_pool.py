@@ -165,7 +165,7 @@ def test_a_cell_that_fails_changes_nothing(shell: InteractiveShell, capsys: Any)
     assert shown.out.count("ZeroDivisionError: division by zero") == 1, shown.out
     assert "1 / 0" in shown.out, "the line that failed is shown"
     assert "gpufair/cpu" not in shown.out + shown.err, "no line of ours"
-    for source, told in (("!ls", "get_ipython"), ("guard.acquire()", "guard")):
+    for source, told in (("!ls", "get_ipython"), ("guard.acquire()", "guard"), ("left = (n for n in 'ab')", "left")):
         shell.run_cell("import threading\nguard = threading.Lock()")
         done = shell.run_cell(f"%%cpu\n{source}")
         assert isinstance(done.error_in_exec, UsageError)
