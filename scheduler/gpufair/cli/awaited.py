@@ -55,6 +55,9 @@ def _split(text: str) -> list[str]:
 
 
 def _meant(known: Sequence[Workload], word: str) -> list[str]:
-    """A whole array by its name, as far as it is not over; or one workload."""
-    array = [one.id for one in known if one.live and one.name.startswith(f"{word}[")]
-    return array or [choose(known, word).id]
+    """A whole array by its name, as far as it is not over, or else the newest of each of its runs; or one workload."""
+    array = [one for one in known if one.name.startswith(f"{word}[")]
+    if live := [one.id for one in array if one.live]:
+        return live
+    newest = {one.name: one.id for one in sorted(array, key=lambda one: one.submitted_s)}
+    return list(newest.values()) or [choose(known, word).id]

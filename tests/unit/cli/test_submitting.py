@@ -137,6 +137,16 @@ def test_the_name_of_an_array_means_all_of_it(gpufair: Gpufair, fake: FakeServic
         assert fake.calls("POST /api/v1/workloads")[-1].json["after"] == ids
 
 
+def test_an_array_that_is_over_already_is_found(gpufair: Gpufair, fake: FakeService) -> None:
+    """Quick runs end before the next line of a script. Of runs with one name the newest is meant."""
+    ended: Any = {"state": "ended", "outcome": "completed", "position": None}
+    runs = [workload(f"id-{n}", name=f"sweep[k={n % 2}]", submitted_s=float(n), **ended) for n in (3, 0, 1, 2)]
+    fake.routes["GET /api/v1/workloads"] = Reply(body={"workloads": runs})
+    fake.routes["POST /api/v1/workloads"] = accepted
+    assert gpufair("submit", "--after", "sweep", "--", "./run").code == 0
+    assert sorted(fake.calls("POST /api/v1/workloads")[-1].json["after"]) == ["id-2", "id-3"]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
