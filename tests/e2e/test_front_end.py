@@ -121,7 +121,8 @@ def test_the_menu_works_from_the_keyboard(lab: Lab, ui: Look) -> None:
         page.locator(ITEM).focus()
         page.keyboard.press("Enter")
         items = page.locator(".jp-gpufair-menu .lm-Menu-item")
-        offered = ["Save Session Now", "Park Session", "Move to a CPU Node", "Show Session Details"]
+        actions = ["Save Session Now", "Park Session", "Move to a CPU Node", "Extend Protection…"]
+        offered = [*actions, "Show Session Details"]
         expect(items).to_have_text(offered)
         page.keyboard.press("Escape")
         expect(items).to_have_count(0)
