@@ -206,11 +206,18 @@ def test_p06_every_eviction_has_a_beneficiary_and_none_is_in_vain(script: Script
         assert len({lease.node for lease in action.leases}) == asked.nodes
 
         def fits(victims: tuple[WorkloadId, ...], facts: Facts = facts, action: act.Reserve = action) -> bool:
-            return all(
-                facts.nodes[lease.node].room + sum(facts.nodes[lease.node].holders.get(v, 0) for v in victims)
-                >= lease.gpus
-                for lease in action.leases
-            )
+            asked = facts.records[action.workload].spec.shape
+            for lease in action.leases:
+                node = facts.nodes[lease.node]
+                shapes = [facts.records[victim].spec.shape for victim in victims if victim in node.holders]
+                gpus = node.room + sum(node.holders.get(victim, 0) for victim in victims)
+                cpus = node.cpus_left + sum(shape.cpus_per_node for shape in shapes)
+                memory = node.memory_left + sum(shape.memory_per_node for shape in shapes)
+                # A node that has too little of something lacks nothing for those who ask for none of it.
+                enough = cpus >= asked.cpus_per_node or not asked.cpus_per_node
+                if gpus < lease.gpus or not enough or (memory < asked.memory_per_node and asked.memory_per_node):
+                    return False
+            return True
 
         assert fits(action.victims)
         for victim in action.victims:
