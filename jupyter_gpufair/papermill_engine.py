@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import nbformat
 from papermill.engines import Engine, NotebookExecutionManager
 
 from gpufair.cli.awaited import awaited
-from gpufair.cli.words import what
+from gpufair.cli.words import clean, what
 from gpufair.client import Client
 from gpufair.client.notebooks import BadNotebook, NotebookJob, launch, prepare
 from gpufair.core.errors import GpufairError
@@ -22,6 +23,7 @@ from jupyter_gpufair.batch.document import facts_of, read
 
 _POLL_S, _SLOWEST_S = 0.3, 5.0
 _USUAL_S = 3600.0
+_TAIL_BYTES = 1000
 _PROFILES = "gpufair-"
 # What papermill hands to every engine, and the scheduler has no use for.
 _WISHES = (
@@ -68,7 +70,9 @@ class GpufairEngine(Engine):  # type: ignore[misc]  # papermill has no annotatio
         beside = Path(nb_man.output_path).absolute() if nb_man.output_path else Path.cwd() / "notebook.ipynb"
         output = beside.with_name(f".{beside.stem}-{workload[:8]}.ipynb")
         source = nbformat.writes(nb_man.nb).encode()  # type: ignore[no-untyped-call]
-        folder = prepare(source, NotebookJob(str(output), {}, kernel_name, execution_timeout), workload)
+        own = nb_man.nb.metadata.get("kernelspec", {}).get("name")
+        kernel = "" if kernel_name == own else kernel_name  # papermill names one in any case
+        folder = prepare(source, NotebookJob(str(output), {}, kernel, execution_timeout), workload)
         try:
             with Client() as service:
                 wish |= awaited(service, **others)
@@ -106,9 +110,20 @@ def _follow(service: Client, workload: str, result: Path, nb_man: NotebookExecut
         if not now.live:
             _take_over(nb_man, result, done)
             if now.outcome != "completed" and facts_of(nb_man.nb).get("state") != "failed":
-                raise RunFailed(f"the run has {now.outcome or 'ended'}: {now.reason}; `gpufair logs {workload[:8]}` has more")
+                said = f"; it said last: {words}" if (words := _last_words(service, workload)) else ""
+                more = f"`gpufair logs {workload[:8]}` has more"
+                raise RunFailed(f"the run has {now.outcome or 'ended'}: {now.reason}{said}; {more}")
             return
         time.sleep(pause)
+
+
+def _last_words(service: Client, workload: str) -> str:
+    """The last line of its log; "" where there is none."""
+    with suppress(GpufairError):
+        size = service.log(workload).size_bytes
+        lines = service.log(workload, max(0, size - _TAIL_BYTES)).text.split("\n")
+        return next((clean(line) for line in reversed(lines) if line.strip()), "")
+    return ""
 
 
 def _take_over(nb_man: NotebookExecutionManager, result: Path, done: set[int]) -> None:

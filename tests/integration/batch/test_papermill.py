@@ -37,3 +37,16 @@ def test_a_run_waits_for_another_and_is_tried_again(rig: Rig) -> None:
     assert [cell.metadata.papermill.status for cell in read.cells] == ["completed"] * 3
     assert not read.metadata.papermill.exception
     assert not any(cell.metadata.papermill.exception for cell in read.cells)
+
+
+def test_a_kernel_that_is_meant_is_not_replaced(rig: Rig) -> None:
+    """A notebook may name its writer's environment and runs on our Python; one that was asked for must be there."""
+    (rig.folder / "run.py").write_text(RUN)
+    source: Any = nbformat.reads(notebook("print('ran')").decode(), as_version=4)
+    source.metadata.kernelspec = {"name": "writers-env", "display_name": "Writer's", "language": "python"}
+    nbformat.write(source, rig.folder / "in.ipynb")
+    call(rig, "run", '{"gpus": 0}')
+    read: Any = nbformat.read(str(rig.folder / "out.ipynb"), as_version=4)
+    assert read.cells[-1].outputs[0].text == "ran\n"
+    refused = call(rig, "run", '{"gpus": 0, "kernel_name": "nobodys"}', code=1)
+    assert "there is no kernel 'nobodys' on this node; install it, or name another" in refused.stderr
