@@ -205,7 +205,7 @@ def test_preflight_as_api_magic_and_message(kernel: Start, place: Place) -> None
     assert live.ask("gpufair_preflight_request")["measured"] is True
     cell = live.client.execute("%gpufair dance")
     errors = [m["content"] for m in live.outputs(cell) if m["msg_type"] == "stream"]
-    assert "%gpufair knows checkpoint, preflight, replay, rerun, not 'dance'" in errors[0]["text"]
+    assert "%gpufair knows budget, checkpoint, preflight, replay, rerun, status, why, not 'dance'" in errors[0]["text"]
 
 
 def test_a_cell_is_run_again_for_what_it_made_only_where_that_is_certain(kernel: Start, place: Place) -> None:
