@@ -174,6 +174,7 @@ def test_unused_gpus_are_offered_a_cpu_node_and_a_no_is_taken(lab: Lab, ui: Look
         page.get_by_role("button", name="Not now").click()
         assert asked(lab, kernel_id) == ["dismiss"]
         tell(lab, kernel_id)
+        expect(question).to_have_count(0)  # a notice that goes fades out, and its buttons are there meanwhile
         tell(lab, kernel_id, suggestion=suggestion)
         page.get_by_role("button", name="Move to CPU").focus()
         page.keyboard.press("Enter")
