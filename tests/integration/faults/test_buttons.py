@@ -22,13 +22,6 @@ def module_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
-@pytest.fixture
-def world(module_world: World) -> Iterator[World]:
-    yield module_world
-    module_world.stop_all()
-    module_world.check_ledger()
-
-
 class Scene:
     """A session in one of the states, with a cell: one that runs, or one that waits (none where the kernel is idle)."""
 

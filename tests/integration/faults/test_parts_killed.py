@@ -18,13 +18,6 @@ def module_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
-@pytest.fixture
-def world(module_world: World) -> Iterator[World]:
-    yield module_world
-    module_world.stop_all()
-    module_world.check_ledger()
-
-
 @pytest.mark.parametrize("saved", [True, False])
 def test_kernel(world: World, saved: bool) -> None:
     """Jupyter restarts it in place; a checkpoint is offered, if there is one, and restores."""

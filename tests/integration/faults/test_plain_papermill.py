@@ -34,13 +34,6 @@ def module_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
-@pytest.fixture
-def world(module_world: World) -> Iterator[World]:
-    yield module_world
-    module_world.stop_all()
-    module_world.check_ledger()
-
-
 def begin(world: World, path: Path, first: str = "x = 1") -> subprocess.Popen[str]:
     codes = [f"import time\n{first}"]
     codes += [f"time.sleep({CELL_S})\nx = (x * 31 + {n}) % 1_000_003\nprint(x)\nx" for n in range(1, CELLS)]

@@ -19,13 +19,6 @@ def module_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
-@pytest.fixture
-def world(module_world: World) -> Iterator[World]:
-    yield module_world
-    module_world.stop_all()
-    module_world.check_ledger()
-
-
 def test_a_cell_that_ignores_interrupts(world: World) -> None:
     """It is cut at the deadline, not before; the user reads that the variables were not saved; the last checkpoint is back."""
     kernel = world.server.new("deaf.ipynb")

@@ -18,13 +18,6 @@ def module_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
-@pytest.fixture
-def world(module_world: World) -> Iterator[World]:
-    yield module_world
-    module_world.stop_all()
-    module_world.check_ledger()
-
-
 def test_queued(world: World) -> None:
     rival = world.rival(user="ria")
     world.state_is(rival.id, "running")

@@ -32,13 +32,6 @@ def module_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield world
 
 
-@pytest.fixture
-def world(module_world: World) -> Iterator[World]:
-    yield module_world
-    module_world.stop_all()
-    module_world.check_ledger()
-
-
 def begin(world: World, tool: str, path: Path, seconds: float = 0.0) -> subprocess.Popen[str]:
     cells = [nbformat.v4.new_code_cell(code.format(seconds)) for code in CELLS]
     spec = {"name": "gpufair-1gpu", "display_name": "GPU", "language": "python"}
