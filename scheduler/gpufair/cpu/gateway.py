@@ -74,7 +74,7 @@ def found(
         file = _file(folder, gateway.address, allocation, options or {})
         with _locked(file.with_suffix(".lock")):
             known = read_json(file) or {}
-            if known.get("cluster") not in {report.name for report in gateway.list_clusters()}:
+            if _report(gateway, known.get("cluster")) is None:
                 known = {"gateway": gateway.address, "cluster": gateway.submit(**options or {}), "allocation": allocation}
                 write_json(file, known)
         name = known["cluster"]
@@ -92,13 +92,13 @@ def again(address: str, folder: Path | None = None) -> Cluster | None:
     Raises:
         PoolMissing: A gateway gives no answer.
     """
-    if not any(cluster.address == address for cluster in started(folder)):
-        return None
     name = urlsplit(address).path.strip("/")
     for _, known in _known(folder):
         if known["cluster"] == name:
             with _gateway(known["gateway"]) as gateway:
-                return _seen(known["gateway"], name, known["allocation"], gateway.get_cluster(name))  # with its key
+                report = _report(gateway, name)
+                if report is not None and report.scheduler_address == address:
+                    return _seen(known["gateway"], name, known["allocation"], gateway.get_cluster(name))  # with its key
     return None
 
 
@@ -111,7 +111,7 @@ def started(folder: Path | None = None) -> list[Cluster]:
     clusters = list[Cluster]()
     for _, known in _known(folder):
         with _gateway(known["gateway"]) as gateway:
-            report = next((each for each in gateway.list_clusters() if each.name == known["cluster"]), None)
+            report = _report(gateway, known["cluster"])
             clusters.append(_seen(known["gateway"], known["cluster"], known["allocation"], report))
     return clusters
 
@@ -125,12 +125,17 @@ def stop(folder: Path | None = None) -> list[Cluster]:
     ended = list[Cluster]()
     for file, known in _known(folder):
         with _gateway(known["gateway"]) as gateway, _locked(file.with_suffix(".lock")):
-            report = next((each for each in gateway.list_clusters() if each.name == known["cluster"]), None)
+            report = _report(gateway, known["cluster"])
             if report is not None:
                 gateway.stop_cluster(report.name)
                 ended.append(_seen(known["gateway"], report.name, known["allocation"], report))
             file.unlink(missing_ok=True)
     return ended
+
+
+def _report(gateway: Any, name: str | None) -> Any:
+    """What the gateway says of a living cluster of ours; None where there is none of that name."""
+    return next((each for each in gateway.list_clusters() if each.name == name), None)
 
 
 def _seen(gateway: str, name: str, allocation: str, report: Any) -> Cluster:
