@@ -19,7 +19,7 @@ from jupyter_gpufair.sessions import sessions
 
 MOST_SHARES = 500
 MOST_HOURS = 72.0
-PLAY_S = 120.0  # a lab of 1,000 GPUs with 5,000 queued takes half of it
+PLAY_S = 120.0  # a page waits for it
 _LONGEST = 512
 _PATH = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
 _CONTROL = re.compile(r"\x1b\[[0-9;]*m")
@@ -72,7 +72,7 @@ class DivideHandler(_SharesHandler):
     @web.authenticated
     @authorized
     async def put(self) -> None:
-        """The budgets as they are then. 409 where they are not what was ``seen``: somebody else changed them meanwhile."""
+        """An empty object: they are in force. 409 where they are not what was ``seen``: somebody else changed them meanwhile."""
         asked = self._body()
         shares, seen = self._shares(asked), asked.get("seen")
         link = sessions().link
