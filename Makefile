@@ -99,7 +99,7 @@ wheel: install  ## Build the wheel, install it where there is no Node, look whet
 
 e2e: install  ## Tests in a real Chromium, where there is one
 	@if [[ -x $(CHROMIUM) ]]; then \
-	  GPUFAIR_CHROMIUM=$(CHROMIUM) $(PYTEST) tests/e2e; \
+	  GPUFAIR_CHROMIUM=$(CHROMIUM) $(PYTEST) -n $(WORKERS) --dist loadfile tests/e2e; \
 	else \
 	  echo "LEFT OUT: the browser tests (tests/e2e), because there is no $(CHROMIUM)."; \
 	  echo "          On Debian: apt-get install chromium fonts-dejavu-core; elsewhere set CHROMIUM=..."; \

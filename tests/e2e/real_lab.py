@@ -69,8 +69,9 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 
 @contextmanager
-def real_lab(tmp_path: Path, linger_s: int = 8) -> Iterator[Lab]:
-    """JupyterLab whose extension starts the service; all of it is gone afterwards, by itself if it lingers shortly."""
+def real_lab(tmp_path: Path, *, ends_by_itself: bool = False) -> Iterator[Lab]:
+    """JupyterLab whose extension starts the service; all of it is gone afterwards, by itself where that is asked."""
+    linger_s = 8 if ends_by_itself else 120
     (tmp_path / "gpufair.toml").write_text(CONFIG.replace("{linger}", f"{linger_s}s"), encoding="utf-8")
     (tmp_path / "budgets.toml").write_text(BUDGETS, encoding="utf-8")
     home = tmp_path / "home"
@@ -79,7 +80,7 @@ def real_lab(tmp_path: Path, linger_s: int = 8) -> Iterator[Lab]:
     try:
         with running_lab(home, environment=places) as lab:
             yield lab
-        if linger_s <= 8:
+        if ends_by_itself:
             # 45 s: the service lingers for 8 s, then its agents see that it is gone and end after as long.
             _, left = psutil.wait_procs(processes_of(home), timeout=45)
             assert left == [], "processes outlive the server"

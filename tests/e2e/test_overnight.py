@@ -44,7 +44,7 @@ CELLS = {
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    with real_lab(tmp_path, linger_s=120) as lab:
+    with real_lab(tmp_path) as lab:
         yield lab
 
 

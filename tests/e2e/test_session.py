@@ -42,8 +42,14 @@ run = Run(best=round(model.score(digits.data[1200:], digits.target[1200:]), 3))
 print(f"{len(digits.data)} images, accuracy {run.best}")"""
 
 
-def test_a_notebook_gets_its_gpu_and_shows_it(lab: Lab, ui: Look) -> None:
-    """The first thing a person sees: the kernel is in the launcher's list, and the status bar says what it has."""
+def test_a_notebook_gets_its_gpu_and_shows_it(tmp_path: Path, ui: Look) -> None:
+    """The first thing a person sees: the kernel is in the launcher's list, and the status bar says what it has. When
+    the server is stopped, everything that it started ends."""
+    with real_lab(tmp_path, ends_by_itself=True) as lab:
+        _gets_its_gpu(lab, ui)
+
+
+def _gets_its_gpu(lab: Lab, ui: Look) -> None:
     lab.write_notebook("first.ipynb", "gpufair-1gpu", {"a": "import os; print('GPUs:', os.environ['GPUFAIR_GPUS'])"})
 
     def look(page: Page) -> None:
