@@ -6,10 +6,11 @@ import getpass
 import hmac
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpufair.service.budgets import WHOLE_TREE
 from gpufair.service.problems import Forbidden, Unauthorized
 from gpufair.service.secrets import Secrets
 from gpufair.service.tables import NAME
@@ -29,12 +30,25 @@ class Principal:
 
     role: Role
     name: str
-    plans: bool = False  # may see the whole state, to try budgets on it
+    owned: tuple[str, ...] = ()  # allocations whose division is theirs to decide; WHOLE_TREE: all of it
 
     @property
     def operates(self) -> bool:
         """Whether they may act for others."""
         return self.role is Role.OPERATOR
+
+    @property
+    def plans(self) -> bool:
+        """Whether they may see the whole state, to try budgets on it."""
+        return self.operates or bool(self.owned)
+
+    def divides(self, path: str) -> bool:
+        """Whether the share of the allocation ``path`` is theirs to decide.
+
+        Whoever owns an allocation divides what it has among those below it. Its own share is at its siblings' cost, so it is
+        decided further up.
+        """
+        return self.operates or any(owned == WHOLE_TREE or path.startswith(f"{owned}/") for owned in self.owned)
 
     def owns(self, user: str) -> bool:
         """Whether what belongs to ``user`` is theirs to see and change."""
@@ -66,11 +80,26 @@ class Principal:
         Raises:
             Forbidden: The caller is neither.
         """
-        if not (self.operates or self.plans):
+        if not self.plans:
             raise Forbidden(
                 f"only budget owners and operators may {what}, and {self.name!r} is neither; "
                 "see `budget_owners` in gpufair.toml"
             )
+
+    def require_divider(self, paths: Iterable[str]) -> None:
+        """Refuse all who may not decide the shares of every one of ``paths``.
+
+        Raises:
+            Forbidden: The share of one of them is not theirs to decide.
+        """
+        for path in paths:
+            if not self.divides(path):
+                above = path.rpartition("/")[0]
+                who = f"who owns {above!r} or what is above it" if above else "who owns the whole tree"
+                raise Forbidden(
+                    f"the share of {path!r} is decided by {who} or an operator, and {self.name!r} is neither; "
+                    "ask for it with `gpufair budgets request`, or see `budget_owners` in gpufair.toml"
+                )
 
     def acting_for(self, user: str | None) -> str:
         """Whom a submission belongs to.
@@ -93,7 +122,7 @@ class Authenticator:
         owner: The user that the state folder belongs to; the operator's token acts for them by default.
         users: Further users with a token of their own.
         operators: Users whose own token may act for others.
-        planners: Users who own budgets: their token may read the whole state.
+        owners: Users who own budgets, and which: their token may read the whole state, and decide how these are divided.
     """
 
     def __init__(
@@ -102,15 +131,26 @@ class Authenticator:
         owner: str,
         users: Iterable[str],
         operators: Iterable[str],
-        planners: Iterable[str] = (),
+        owners: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.owner = owner
         self._secrets = secrets
         self._known: list[tuple[str, Principal]] = [(secrets.operator_token(), Principal(Role.OPERATOR, owner))]
-        operating, planning = tuple(operators), tuple(planners)
-        for user in dict.fromkeys([*users, *operating, *planning]):
+        operating, owning = tuple(operators), owners or {}
+        self._people: dict[str, Principal] = {}
+        for user in dict.fromkeys([*users, *operating, *owning]):
             role = Role.OPERATOR if user in operating else Role.USER
-            self._known.append((secrets.user_token(user), Principal(role, user, plans=user in planning)))
+            self._people[user] = Principal(role, user, owning.get(user, ()))
+            self._known.append((secrets.user_token(user), self._people[user]))
+
+    def acting(self, who: Principal, user: str | None) -> Principal:
+        """``who``, or, where an operator acts for ``user``, that user with no more than their own rights.
+
+        Raises:
+            Forbidden: Somebody who is no operator named somebody else.
+        """
+        name = who.acting_for(user)
+        return who if name == who.name else self._people.get(name, Principal(Role.USER, name))
 
     def person(self, authorization: str | None) -> Principal:
         """The user or operator that an ``Authorization`` header names.

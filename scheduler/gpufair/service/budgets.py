@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from gpufair.core.errors import BudgetError
 from gpufair.core.model import Allocation
@@ -30,6 +30,7 @@ from gpufair.service.toml_source import TomlSource, TomlSyntaxError
 MAX_BUDGETS_BYTES = 1 << 20
 MAX_ALLOCATIONS = 10_000
 MAX_DEPTH = 16
+WHOLE_TREE: Final = ""  # the path of the root
 MAX_SHARE = Decimal(10) ** 12
 MAX_SHARE_DIGITS = 12  # behind the point
 _KEYS = ("path", "share", "members")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpufair.core.model import Allocation, Kind, Policy
 from gpufair.core.units import HOUR, MINUTE, SECOND, AllocationPath, Millis
-from gpufair.service.budgets import Budgets, read_budgets
+from gpufair.service.budgets import WHOLE_TREE, Budgets, read_budgets
 from gpufair.service.cpu_pool_options import CpuPoolOptions, read_cpu_pool
 from gpufair.service.durations import format_duration
 from gpufair.service.notification_options import NotificationOptions, read_notifications
@@ -31,6 +31,7 @@ AUTOSAVE_SHARE = 0.05  # of the time, for checkpoints after cells
 IDLE_RELEASE = HOUR
 SUGGEST_CPU_AFTER = Millis(2 * HOUR)
 UNTIL_IDLE = "until idle"
+ALL = "*"  # of the budget tree
 VIRTUAL_GPUS = 2  # of a laptop without NVML
 
 
@@ -102,7 +103,8 @@ class Config:
     profiles: tuple[Profile, ...] = ()
     users: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
-    budget_owners: tuple[str, ...] = ()  # may try budgets on the live state
+    # Who may try budgets on the live state, and decide how these allocations are divided (WHOLE_TREE: all of it).
+    budget_owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=lambda: Budgets((Allocation(AllocationPath("default")),)))
     autosave_share: float = AUTOSAVE_SHARE
     checkpoint_store: Mapping[str, object] = field(default_factory=dict)  # fields of the node's ``StoreOptions``
@@ -217,7 +219,7 @@ def parse_config(text: str, file: str) -> Config:
         profiles=profiles or DEFAULT_PROFILES,
         users=_users(root, "users"),
         operators=_users(root, "operators"),
-        budget_owners=_users(root, "budget_owners"),
+        budget_owners=_budget_owners(root),
         autosave_share=_autosave_share(root.table("checkpoints")),
         checkpoint_store=_checkpoint_store(root.table("checkpoints")),
         checkpoint_url=_checkpoint_url(root.table("checkpoints")),
@@ -377,6 +379,23 @@ def _users(root: Table, key: str) -> tuple[str, ...]:
             )
             root.fail(f"{key}: {shown(user)} {why}", key)
     return users
+
+
+def _budget_owners(root: Table) -> dict[str, tuple[str, ...]]:
+    """A list of users who own the whole tree, or a table of users with the allocations that they own."""
+    key = "budget_owners"
+    if not isinstance(root.raw(key), dict):
+        return dict.fromkeys(_users(root, key), (WHOLE_TREE,))
+    table = root.table(key)
+    for user in table.keys:
+        if NAME.fullmatch(user) is None:
+            table.fail(f"{shown(user)} is no user name (letters, digits, '.', '_', '-', at most 64)", user)
+        for path in table.strings(user):
+            if path != ALL and any(NAME.fullmatch(part) is None for part in path.split("/")):
+                table.fail(
+                    f'{shown(path)} is no path of an allocation; write "language/speech", or "{ALL}" for all', user
+                )
+    return {user: tuple(WHOLE_TREE if one == ALL else one for one in table.strings(user)) for user in table.keys}
 
 
 def _refuse_repeats(root: Table, key: str, names: list[str]) -> None:

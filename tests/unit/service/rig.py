@@ -110,7 +110,7 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
         profiles=DEFAULT_PROFILES,
         users=("ada", "bo"),
         operators=("olga",),
-        budget_owners=("uma",),
+        budget_owners={"uma": ("",)},
         budgets=Budgets(
             (Allocation(AllocationPath("a"), "1", ("ada",)), Allocation(AllocationPath("b"), "1", ("bo", "ada")))
         ),

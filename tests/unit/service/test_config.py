@@ -8,8 +8,10 @@ import pytest
 
 from gpufair.core.model import Kind, Policy
 from gpufair.core.units import DAY, HOUR, MINUTE, SECOND, Millis
+from gpufair.service.auth import Principal, Role
 from gpufair.service.config import Config, find_config, load_config, parse_config
 from gpufair.service.durations import format_duration, parse_duration
+from gpufair.service.problems import Forbidden
 from gpufair.service.serve import EXIT_FAILED, run
 from gpufair.service.tables import ConfigError
 from gpufair.service.toml_source import TomlSource
@@ -72,11 +74,38 @@ where = { disk = "fast" }
 
 
 def test_budget_owners_are_users_with_a_right_of_their_own() -> None:
-    """Named like users; nobody by default."""
-    assert parse_config('budget_owners = ["uma", "ada"]', "gpufair.toml").budget_owners == ("uma", "ada")
-    assert parse_config("", "gpufair.toml").budget_owners == ()
-    with pytest.raises(ConfigError, match="budget_owners"):
-        parse_config('budget_owners = ["no name"]', "gpufair.toml")
+    """Named like users, of the whole tree; or each with what they own; nobody by default."""
+    assert parse_config('budget_owners = ["uma", "ada"]', "gpufair.toml").budget_owners == {"uma": ("",), "ada": ("",)}
+    assert parse_config("", "gpufair.toml").budget_owners == {}
+    text = '[budget_owners]\numa = ["language", "vision/robots"]\nada = ["*"]'
+    assert parse_config(text, "gpufair.toml").budget_owners == {"uma": ("language", "vision/robots"), "ada": ("",)}
+    for wrong in (
+        'budget_owners = ["no name"]',
+        'budget_owners = {"no name" = ["a"]}',
+        'budget_owners = {uma = ["a//b"]}',
+    ):
+        with pytest.raises(ConfigError, match=r"budget_owners|is no user name"):
+            parse_config(wrong, "gpufair.toml")
+
+
+def test_who_owns_an_allocation_divides_it_and_no_more() -> None:
+    """Its own share is at the cost of its siblings, so it is somebody else's to decide."""
+    uma = Principal(Role.USER, "uma", ("language",))
+    assert [
+        path for path in ("language", "language/speech", "language/speech/x", "languages/x") if uma.divides(path)
+    ] == [
+        "language/speech",
+        "language/speech/x",
+    ]
+    assert uma.plans
+    assert Principal(Role.USER, "ada", ("",)).divides("language")
+    assert Principal(Role.OPERATOR, "olga").divides("language")
+    assert not Principal(Role.USER, "bo").divides("language/speech")
+    uma.require_divider(["language/speech"])
+    with pytest.raises(Forbidden, match="the share of 'vision' is decided by who owns the whole tree or an operator"):
+        uma.require_divider(["language/speech", "vision"])
+    with pytest.raises(Forbidden, match="'vision/x' is decided by who owns 'vision'"):
+        uma.require_divider(["vision/x"])
 
 
 def test_a_full_file_is_read() -> None:
