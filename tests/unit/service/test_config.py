@@ -84,7 +84,7 @@ def test_budget_owners_are_users_with_a_right_of_their_own() -> None:
         'budget_owners = {"no name" = ["a"]}',
         'budget_owners = {uma = ["a//b"]}',
     ):
-        with pytest.raises(ConfigError, match=r"budget_owners|is no user name"):
+        with pytest.raises(ConfigError, match=r"budget_owners|is no user name|is no path"):
             parse_config(wrong, "gpufair.toml")
 
 
