@@ -24,6 +24,7 @@ from gpufair.service.routes import (
     figures,
     foresight,
     maintenance,
+    monitoring,
     snapshot,
     workloads,
 )
@@ -57,6 +58,7 @@ def build_app(it: Context) -> FastAPI:
     ):
         api.include_router(part)
     app.add_api_route("/healthz", healthz, methods=["GET"])
+    app.include_router(monitoring.router)
     api.add_api_route("/healthz", healthz, methods=["GET"], include_in_schema=False)
     app.include_router(api)
     app.add_exception_handler(GpufairError, _refused)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from gpufair.core.errors import GpufairError
@@ -47,6 +48,7 @@ class Asked(Generic[R]):
     done: asyncio.Future[R]
     result: Any = None
     error: GpufairError | None = None
+    since: float = field(default_factory=time.monotonic)  # when it was asked
 
     def answer(self) -> None:
         if self.done.done():

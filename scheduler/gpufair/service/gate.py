@@ -24,7 +24,7 @@ from gpufair.service.problems import (
 )
 from gpufair.wire import MAX_BODY_BYTES
 
-OPEN_PATHS = frozenset({"/healthz", "/api/v1/healthz"})
+OPEN_PATHS = frozenset({"/healthz", "/api/v1/healthz", "/readyz"})
 _AGENT = re.compile(r"/api/v1/agents/([^/]+)(?:/|$)")
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from gpufair.service.backends.base import Backend
 from gpufair.service.broadcast import Broadcast
 from gpufair.service.details import Detail
 from gpufair.service.journal import Journal
+from gpufair.service.meter import Meter
 from gpufair.service.outbox import Letter
 from gpufair.service.recovery import rebuild, take_snapshot
 from gpufair.service.store import StoreError, StoreUnavailable
@@ -63,6 +65,7 @@ class Runtime:
         self._options = options or Options()
         self.backend: Backend | None = None
         self.broadcast = Broadcast()
+        self.meter = Meter()
         self.on_notices: Callable[[], None] = lambda: None  # called when some are in the outbox; it must not block
         self._state = State(validate=self._options.validate)
         self._details: dict[WorkloadId, Detail] = {}
@@ -109,6 +112,13 @@ class Runtime:
     def alive(self) -> bool:
         """Whether the task runs."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be decided now; "" if it can. After a failed commit it stays until one succeeds."""
+        if not self.alive:
+            return "the scheduler has ended"
+        return self._said if self._said or self._sound else "the journal has not been read yet"
 
     # -- what others call -----------------------------------------------------------------------------------------
 
@@ -266,9 +276,12 @@ class Runtime:
             else:
                 self._asked.extendleft(reversed(batch))  # more moments are due: they come first
                 batch = []
+            begun = time.monotonic()
             await self._journal.append(turn.entries, turn.durable_details(), self._letters(turn))
+            took_s = time.monotonic() - begun
         except (StoreUnavailable, StoreError) as err:
             self._sound = False
+            self.meter.commit_failed()
             self._retry_at = after(self.now(), STORE_RETRY)
             if str(err) != self._said:  # a full disk would otherwise be filled with complaints as soon as there is room
                 self._said = str(err)
@@ -284,6 +297,8 @@ class Runtime:
                 asked.fail(InternalError(type(err).__name__))
             raise
         self._committed(turn, batch)
+        if turn.entries:
+            self.meter.committed(turn.events, turn.actions, took_s)
         await self._snapshot_if_due()
 
     def _letters(self, turn: Turn) -> list[Letter]:
@@ -299,6 +314,7 @@ class Runtime:
             if due is None or due > turn.now:
                 retries.go_on(turn)
                 return True
+            self.meter.waited((turn.now - due) / 1000)
             turn.handle(TimePassed(due, turn.cause()))
         return False
 
@@ -323,7 +339,9 @@ class Runtime:
         self._details.update(turn.staged)
         for workload, detail in turn.staged.items():
             (self._waiting.add if detail.rests else self._waiting.discard)(workload)
+        answered = time.monotonic()
         for asked in batch:
+            self.meter.waited(answered - asked.since)
             asked.answer()
         if turn.notices:
             self.on_notices()

@@ -34,6 +34,7 @@ class Turn:
     _next_seq: int
     _waiting: Collection[WorkloadId] = ()  # who is withheld from the queue, by what is committed
     entries: list[NewEntry] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     actions: list[act.Action] = field(default_factory=list)
     staged: dict[WorkloadId, Detail] = field(default_factory=dict)
     durable: set[WorkloadId] = field(default_factory=set)
@@ -59,6 +60,7 @@ class Turn:
                 event.at, codec.dump_event(event), codec.dump_actions(actions), codec.policy_digest(self.state.policy)
             )
         )
+        self.events.append(event)
         self.actions += actions
         self.notices += notices.of(event, actions, self.state)
         if isinstance(workload := getattr(event, "workload", None), str):

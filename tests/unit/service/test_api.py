@@ -42,7 +42,7 @@ def every_route(it: Context) -> Iterator[tuple[str, str]]:
             yield method.upper(), re.sub(r"\{(\w+)\}", lambda match: "n1" if match[1] == "node" else "some-id", path)
 
 
-async def test_no_route_but_healthz_answers_without_a_token(tmp_path: Path) -> None:
+async def test_no_route_but_those_of_health_answers_without_a_token(tmp_path: Path) -> None:
     """Walks every route there is, so that a new one cannot be forgotten."""
     async with service_at(tmp_path) as (it, client):
         walked = list(every_route(it))
@@ -54,6 +54,8 @@ async def test_no_route_but_healthz_answers_without_a_token(tmp_path: Path) -> N
                 answer = await client.request(method, path, headers=headers)
                 if path in ("/healthz", f"{API}/healthz"):
                     assert answer.json() == {"ok": True}
+                elif path == "/readyz":
+                    assert answer.json() == {"ready": True}
                 else:
                     assert answer.status_code == 401, (method, path, answer.status_code)
                     assert answer.json()["error"] == "Unauthorized"
@@ -72,7 +74,7 @@ async def test_agents_speak_for_their_own_node_only(tmp_path: Path) -> None:
                 for headers in (bearer(it.secrets.operator_token()), bearer(it.secrets.user_token("ada"))):
                     assert (await client.request(method, path, headers=headers)).status_code == 403
                 assert (await client.request(method, other, headers=agent)).status_code == 401
-            elif not path.endswith("/healthz"):
+            elif not path.endswith(("/healthz", "/readyz")):
                 assert (await client.request(method, path, headers=agent)).status_code == 401
         empty = {"boot": "b", "reports": []}
         answer = await client.post(f"{API}/agents/n1/reports", json=empty, headers=agent)

@@ -108,9 +108,11 @@ async def test_what_cannot_be_journalled_has_not_happened(tmp_path: Path) -> Non
         with pytest.raises(StoreUnavailable, match="nothing was changed"):
             await submit(runtime, "again", spec())
         assert await runtime.read(snapshot) == before
+        assert "cannot be written" in runtime.problem  # and who watches the service is told
         with store._engine.begin() as connection:
             connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
         await submit(runtime, f"w{refused}", spec())
+        assert runtime.problem == ""
         assert len(await runtime.views()) == refused + 1
         assert len(backend.started()) == 1
 

@@ -1,0 +1,32 @@
+"""For those who watch the service: whether it can decide, and its figures for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from gpufair.service.context import context
+from gpufair.service.metrics import CONTENT_TYPE, exposition, families
+
+router = APIRouter()
+
+
+@router.get("/readyz")
+async def readyz(request: Request) -> JSONResponse:
+    """Whether work can be taken in: 200, or 503 with the reason. Needs no token and tells nothing else."""
+    problem = context(request).runtime.problem
+    if problem:
+        return JSONResponse({"ready": False, "detail": problem}, status_code=int(HTTPStatus.SERVICE_UNAVAILABLE))
+    return JSONResponse({"ready": True})
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """The figures in Prometheus' text format. Needs a token, as the budgets do: scrape with a bearer token."""
+    it = context(request)
+    told = await it.runtime.think(families)
+    body = await asyncio.to_thread(exposition, it.runtime.meter, told, it.version)
+    return Response(body, media_type=CONTENT_TYPE)
