@@ -11,27 +11,29 @@ import { EXTEND, addExtend, extendable } from './extend';
 import type { Sessions } from './model';
 import { act, serverNow } from './request';
 import { allows, clock, detailText, movable } from './text';
+import { trans } from './trans';
 import type { Action, ISession } from './wire';
 
-const LABELS: Record<Action, string> = {
-  checkpoint: 'Save Session Now',
-  park: 'Park Session',
-  resume: 'Resume Session',
-  open: 'Open on a CPU Node',
-  dismiss: 'Stay on the GPUs',
-  restore: 'Restore Last Checkpoint'
-};
+export const ACTIONS: Action[] = ['checkpoint', 'park', 'resume', 'open', 'dismiss', 'restore'];
 
-const CAPTIONS: Record<Action, string> = {
-  checkpoint: 'Save the variables of this notebook, and go on',
-  park: 'Save the variables, give the GPUs back, and wait until resumed',
-  resume: 'Ask for the GPUs again and bring the variables back',
-  open: 'Work on without GPUs, free of charge, until the session has GPUs again',
-  dismiss: 'Ask no more whether to move to a CPU node, until the session starts anew',
-  restore: 'Bring back the variables of the last checkpoint'
-};
-
-export const ACTIONS = Object.keys(LABELS) as Action[];
+/** [label, caption] of each action. */
+function named(action: Action): [string, string] {
+  const names: Record<Action, [string, string]> = {
+    checkpoint: [trans.__('Save Session Now'), trans.__('Save the variables of this notebook, and go on')],
+    park: [trans.__('Park Session'), trans.__('Save the variables, give the GPUs back, and wait until resumed')],
+    resume: [trans.__('Resume Session'), trans.__('Ask for the GPUs again and bring the variables back')],
+    open: [
+      trans.__('Open on a CPU Node'),
+      trans.__('Work on without GPUs, free of charge, until the session has GPUs again')
+    ],
+    dismiss: [
+      trans.__('Stay on the GPUs'),
+      trans.__('Ask no more whether to move to a CPU node, until the session starts anew')
+    ],
+    restore: [trans.__('Restore Last Checkpoint'), trans.__('Bring back the variables of the last checkpoint')]
+  };
+  return names[action];
+}
 
 /** Always there: who cannot hover reads here what the tooltip says, and what waits has no other item. */
 export const DETAILS = 'gpufair:details';
@@ -41,7 +43,7 @@ export function commandOf(action: Action): string {
 }
 
 function labelOf(action: Action, session: ISession | null): string {
-  return action === 'open' && session && movable(session) ? 'Move to a CPU Node' : LABELS[action];
+  return action === 'open' && session && movable(session) ? trans.__('Move to a CPU Node') : named(action)[0];
 }
 
 /** Ask the server for an action; what it refuses is shown in its own words. */
@@ -63,9 +65,12 @@ async function agreed(session: ISession): Promise<boolean> {
     return true;
   }
   const answer = await showDialog({
-    title: 'Restore the last checkpoint?',
-    body: `Variables that changed since ${clock(session.checkpoint.at_s, serverNow())} go back to their saved values.`,
-    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'Restore' })]
+    title: trans.__('Restore the last checkpoint?'),
+    body: trans.__(
+      'Variables that changed since %1 go back to their saved values.',
+      clock(session.checkpoint.at_s, serverNow())
+    ),
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: trans.__('Restore') })]
   });
   return answer.button.accept;
 }
@@ -73,8 +78,9 @@ async function agreed(session: ISession): Promise<boolean> {
 async function showDetails(session: ISession): Promise<void> {
   const body = new Widget();
   body.addClass('jp-gpufair-details');
-  body.node.textContent = `${detailText(session, serverNow())}\n\nMore in a terminal: gpufair why ${session.workload_id.slice(0, 8)}`;
-  await showDialog({ title: 'GPU session', body, buttons: [Dialog.okButton({ label: 'Close' })] });
+  const more = trans.__('More in a terminal: %1', `gpufair why ${session.workload_id.slice(0, 8)}`);
+  body.node.textContent = `${detailText(session, serverNow())}\n\n${more}`;
+  await showDialog({ title: trans.__('GPU session'), body, buttons: [Dialog.okButton({ label: trans.__('Close') })] });
 }
 
 export function addCommands(
@@ -85,7 +91,7 @@ export function addCommands(
   for (const action of ACTIONS) {
     commands.addCommand(commandOf(action), {
       label: () => labelOf(action, sessions.current),
-      caption: CAPTIONS[action],
+      caption: named(action)[1],
       describedBy: { args: { type: 'object', properties: {} } },
       isEnabled: () => sessions.current !== null && allows(sessions.current, action),
       isVisible: () => sessions.current !== null,
@@ -98,8 +104,8 @@ export function addCommands(
     });
   }
   commands.addCommand(DETAILS, {
-    label: 'Show Session Details',
-    caption: 'Why it waits or what it holds, its budget, and what was saved',
+    label: trans.__('Show Session Details'),
+    caption: trans.__('Why it waits or what it holds, its budget, and what was saved'),
     describedBy: { args: { type: 'object', properties: {} } },
     isEnabled: () => sessions.current !== null,
     isVisible: () => sessions.current !== null,
@@ -123,7 +129,7 @@ export function addCommands(
 export function menuOpener(commands: CommandRegistry, sessions: Sessions): (anchor: HTMLElement) => void {
   const menu = new MenuSvg({ commands });
   menu.addClass('jp-gpufair-menu');
-  menu.title.label = 'GPU session';
+  menu.title.label = trans.__('GPU session');
   return anchor => {
     const session = sessions.current;
     if (!session) {

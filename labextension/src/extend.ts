@@ -8,6 +8,7 @@ import type { CommandRegistry } from '@lumino/commands';
 import { duration } from './lab/words';
 import type { Sessions } from './model';
 import { extend } from './request';
+import { trans } from './trans';
 import type { ISession } from './wire';
 
 export const EXTEND = 'gpufair:extend';
@@ -24,8 +25,8 @@ export function addExtend(
   settings: ServerConnection.ISettings
 ): void {
   commands.addCommand(EXTEND, {
-    label: 'Extend Protection…',
-    caption: 'Ask that nobody may take the GPUs for some time from now on',
+    label: trans.__('Extend Protection…'),
+    caption: trans.__('Ask that nobody may take the GPUs for some time from now on'),
     describedBy: { args: { type: 'object', properties: {} } },
     isEnabled: () => sessions.current !== null && extendable(sessions.current),
     isVisible: () => sessions.current !== null,
@@ -35,9 +36,9 @@ export function addExtend(
         return;
       }
       const answer = await InputDialog.getItem({
-        title: 'Protected from now on for',
+        title: trans.__('Protected from now on for'),
         items: SPANS_S.map(duration),
-        okLabel: 'Extend',
+        okLabel: trans.__('Extend'),
         editable: false
       });
       const span = SPANS_S.find(one => duration(one) === answer.value);
@@ -46,7 +47,7 @@ export function addExtend(
       }
       try {
         await extend(settings, session.kernel_id, span);
-        Notification.success(`Nobody may take the GPUs for ${duration(span)}.`, { autoClose: 5_000 });
+        Notification.success(trans.__('Nobody may take the GPUs for %1.', duration(span)), { autoClose: 5_000 });
       } catch (error) {
         Notification.error(error instanceof Error ? error.message : String(error), { autoClose: 10_000 });
       }

@@ -5,6 +5,7 @@ import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/applica
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStatusBar } from '@jupyterlab/statusbar';
+import { ITranslator } from '@jupyterlab/translation';
 
 import lab from './lab/plugin';
 import { ACTIONS, DETAILS, addCommands, commandOf, menuOpener } from './actions';
@@ -13,26 +14,29 @@ import { Sessions } from './model';
 import { addNotices } from './notices';
 import { addOutputs } from './outputs';
 import { SessionStatus } from './status';
+import { DOMAIN, speak, trans } from './trans';
 
 const sessionStatus: JupyterFrontEndPlugin<void> = {
   id: '@gpufair/labextension:session-status',
   description: "Shows the state of this notebook's GPU session, and what can be done with it.",
   autoStart: true,
   requires: [INotebookTracker],
-  optional: [IStatusBar, ICommandPalette],
+  optional: [ITranslator, IStatusBar, ICommandPalette],
   activate: (
     app: JupyterFrontEnd,
     tracker: INotebookTracker,
+    translator: ITranslator | null,
     statusBar: IStatusBar | null,
     palette: ICommandPalette | null
   ) => {
+    speak(translator?.load(DOMAIN));
     const settings = app.serviceManager.serverSettings;
     const sessions = new Sessions(app.serviceManager, tracker);
     addCommands(app.commands, sessions, settings);
     addNotices(sessions, settings);
     addOutputs(tracker, sessions, settings);
     for (const command of [...ACTIONS.map(commandOf), EXTEND, DETAILS]) {
-      palette?.addItem({ command, category: 'GPU Fair Share' });
+      palette?.addItem({ command, category: trans.__('GPU Fair Share') });
     }
     const item = new SessionStatus(sessions, menuOpener(app.commands, sessions));
     if (statusBar) {

@@ -8,6 +8,7 @@ import { perform } from './actions';
 import type { IChange, Sessions } from './model';
 import { serverNow } from './request';
 import { MOVE_TO_CPU, clock, lostText } from './text';
+import { trans } from './trans';
 import type { ISession } from './wire';
 
 type Subject = 'restore' | 'suggestion' | 'move';
@@ -17,11 +18,13 @@ class Notices {
   constructor(private readonly _settings: ServerConnection.ISettings) {}
 
   offerRestore(session: ISession): void {
-    const saved = session.checkpoint ? clock(session.checkpoint.at_s, serverNow()) : 'the last checkpoint';
-    this._show(session, 'restore', `The kernel died. Restore the state saved at ${saved}?`, 'warning', [
+    const question = session.checkpoint
+      ? trans.__('The kernel died. Restore the state saved at %1?', clock(session.checkpoint.at_s, serverNow()))
+      : trans.__('The kernel died. Restore the last checkpoint?');
+    this._show(session, 'restore', question, 'warning', [
       {
-        label: 'Restore',
-        caption: 'Bring the saved variables back into the new kernel',
+        label: trans.__('Restore'),
+        caption: trans.__('Bring the saved variables back into the new kernel'),
         displayType: 'accent',
         callback: () => void perform(this._settings, session, 'restore')
       }
@@ -32,14 +35,14 @@ class Notices {
   offerCpu(session: ISession, text: string): void {
     this._show(session, 'suggestion', text, 'info', [
       {
-        label: 'Move to CPU',
-        caption: 'Save the session, give its GPUs back, and go on with all variables on a CPU node',
+        label: trans.__('Move to CPU'),
+        caption: trans.__('Save the session, give its GPUs back, and go on with all variables on a CPU node'),
         displayType: 'accent',
         callback: () => void perform(this._settings, session, 'open')
       },
       {
-        label: 'Not now',
-        caption: 'Stay on the GPUs, and do not ask again until the session starts anew',
+        label: trans.__('Not now'),
+        caption: trans.__('Stay on the GPUs, and do not ask again until the session starts anew'),
         callback: () => void perform(this._settings, session, 'dismiss')
       }
     ]);
@@ -53,17 +56,19 @@ class Notices {
   }
 
   preempted(session: ISession): void {
-    this._show(session, 'move', session.reason || 'The session gave its GPUs back.', 'warning');
+    this._show(session, 'move', session.reason || trans.__('The session gave its GPUs back.'), 'warning');
   }
 
   restored(session: ISession): void {
-    const where = session.node ? ` on ${session.node}` : '';
-    const message = `The session is back${where}, with its variables. ${lostText(session)}`.trim();
+    const back = session.node
+      ? trans.__('The session is back on %1, with its variables.', session.node)
+      : trans.__('The session is back, with its variables.');
+    const message = `${back} ${lostText(session)}`.trim();
     this._show(session, 'move', message, session.lost.length ? 'warning' : 'success');
   }
 
   stayed(session: ISession): void {
-    this._show(session, 'move', `The session stays on its GPUs: ${session.not_moved}`, 'warning');
+    this._show(session, 'move', trans.__('The session stays on its GPUs: %1', session.not_moved), 'warning');
   }
 
   private _show(

@@ -7,6 +7,7 @@ import { Widget } from '@lumino/widgets';
 import type { Sessions } from './model';
 import { serverNow } from './request';
 import { detailText, resources, stateText, statusText, ticks } from './text';
+import { trans } from './trans';
 
 export class SessionStatus extends Widget {
   constructor(
@@ -52,11 +53,11 @@ export class SessionStatus extends Widget {
     const line = statusText(session, nowS);
     this._button.textContent = line;
     this._button.title = detailText(session, nowS);
-    this._button.setAttribute('aria-label', `GPU session: ${line}. Open actions.`);
+    this._button.setAttribute('aria-label', trans.__('GPU session: %1. Open actions.', line));
     this.node.dataset.state = session.state;
     this.node.classList.toggle('jp-mod-attention', session.restore_offered || session.lost.length > 0);
 
-    const settled = ticks(session, nowS) ? 'running, protected' : stateText(session, nowS);
+    const settled = ticks(session, nowS) ? trans.__('running, protected') : stateText(session, nowS);
     const spoken = `${resources(session)}: ${settled}`;
     if (this._spoken.textContent !== spoken) {
       this._spoken.textContent = spoken;

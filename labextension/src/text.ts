@@ -1,7 +1,8 @@
 /**
  * A session in words. Pure: the time comes in.
  */
-import type { Action, ISession } from './wire';
+import { trans } from './trans.js';
+import type { Action, ISession, State } from './wire';
 
 export const MOVE_TO_CPU = 'move_to_cpu';
 
@@ -35,18 +36,19 @@ export function localised(sentence: string, nowS: number): string {
 }
 
 export function cells(count: number): string {
-  return count === 1 ? '1 cell' : `${count} cells`;
+  return trans._n('%1 cell', '%1 cells', count);
+}
+
+export function gpus(count: number): string {
+  return trans._n('%1 GPU', '%1 GPUs', count);
 }
 
 /** What the session has or asks for: `1 GPU`, `2 × H200`, `CPU`. */
 export function resources(session: ISession): string {
   if (session.gpus === 0) {
-    return 'CPU';
+    return trans.__('CPU');
   }
-  if (session.gpu_type) {
-    return `${session.gpus} × ${session.gpu_type}`;
-  }
-  return session.gpus === 1 ? '1 GPU' : `${session.gpus} GPUs`;
+  return session.gpu_type ? `${session.gpus} × ${session.gpu_type}` : gpus(session.gpus);
 }
 
 /** Whether the text changes by itself as time passes. */
@@ -54,33 +56,55 @@ export function ticks(session: ISession, nowS: number): boolean {
   return session.state === 'running' && !session.moving && session.protected_until_s !== null && session.protected_until_s > nowS;
 }
 
+/** When something starts, if anybody can say: a promise comes before an estimate. */
+export function starts(one: { start_by_s: number | null; estimate_s: number | null }, nowS: number): string {
+  if (one.start_by_s !== null) {
+    return trans.__('starts by %1', clock(one.start_by_s, nowS));
+  }
+  return one.estimate_s === null ? '' : trans.__('starts about %1', clock(one.estimate_s, nowS));
+}
+
+/** A state in one word. */
+function stateWord(state: State): string {
+  const words: Record<State, string> = {
+    queued: trans.__('queued'),
+    starting: trans.__('starting'),
+    restoring: trans.__('restoring'),
+    running: trans.__('running'),
+    checkpointing: trans.__('saving'),
+    stopping: trans.__('stopping'),
+    parked: trans.__('parked'),
+    ended: trans.__('ended')
+  };
+  return words[state] ?? state;
+}
+
 function running(session: ISession, nowS: number): string {
   if (session.moving) {
-    return 'running, moving to a CPU node';
+    return trans.__('running, moving to a CPU node');
   }
   if (session.on_cpu) {
-    return session.position === null ? 'open on a CPU node' : `open on a CPU node, ${queued(session, nowS)}`;
+    const open = trans.__('open on a CPU node');
+    return session.position === null ? open : `${open}, ${queued(session, nowS)}`;
   }
-  const parts = ['running'];
+  const parts = [trans.__('running')];
   if (session.gpus > 0 && session.protected_until_s !== null) {
     const leftS = session.protected_until_s - nowS;
-    parts.push(leftS > 0 ? `protected ${countdown(leftS)}` : 'may be preempted');
+    parts.push(leftS > 0 ? trans.__('protected %1', countdown(leftS)) : trans.__('may be preempted'));
     if (!session.resumable) {
-      parts.push('cannot be saved');
+      parts.push(trans.__('cannot be saved'));
     }
   }
   if (session.suggestion?.kind === MOVE_TO_CPU) {
-    parts.push('GPUs not used');
+    parts.push(trans.__('GPUs not used'));
   }
   return parts.join(', ');
 }
 
 function queued(session: ISession, nowS: number): string {
-  const place = session.position === null ? 'queued' : `queued, place ${session.position}`;
-  if (session.start_by_s !== null) {
-    return `${place}, starts by ${clock(session.start_by_s, nowS)}`;
-  }
-  return session.estimate_s === null ? place : `${place}, starts about ${clock(session.estimate_s, nowS)}`;
+  const place = session.position === null ? trans.__('queued') : trans.__('queued, place %1', session.position);
+  const at = starts(session, nowS);
+  return at ? `${place}, ${at}` : place;
 }
 
 /** The session's state in a few words, without its resources. */
@@ -90,12 +114,14 @@ export function stateText(session: ISession, nowS: number): string {
       return queued(session, nowS);
     case 'running':
       return running(session, nowS);
-    case 'checkpointing':
-      return 'saving';
     case 'restoring':
-      return session.progress ? `restoring ${Math.floor(session.progress * 100)} %` : 'restoring';
+      return session.progress
+        ? trans.__('restoring %1 %', Math.floor(session.progress * 100))
+        : stateWord(session.state);
+    case 'checkpointing':
+      return stateWord(session.state);
     default:
-      return session.withheld || session.state;
+      return session.withheld || stateWord(session.state);
   }
 }
 
@@ -103,7 +129,7 @@ export function stateText(session: ISession, nowS: number): string {
 export function statusText(session: ISession, nowS: number): string {
   const parts = [resources(session), stateText(session, nowS)];
   if (session.held_cells > 0) {
-    parts.push(`${cells(session.held_cells)} held`);
+    parts.push(trans._n('%1 cell held', '%1 cells held', session.held_cells));
   }
   return parts.join(' · ');
 }
@@ -118,27 +144,27 @@ export function detailText(session: ISession, nowS: number): string {
     lines.push(session.suggestion.text);
   }
   if (session.not_moved) {
-    lines.push(`Not moved to a CPU node: ${session.not_moved}`);
+    lines.push(trans.__('Not moved to a CPU node: %1', session.not_moved));
   }
   if (!session.resumable) {
-    lines.push('This kernel cannot save its variables: they are lost when it has to make room, or is parked.');
+    lines.push(trans.__('This kernel cannot save its variables: they are lost when it has to make room, or is parked.'));
   }
-  lines.push(`Budget: ${session.allocation}`);
+  lines.push(trans.__('Budget: %1', session.allocation));
   if (session.node) {
     const devices = session.device_ids.length ? ` (${session.device_ids.join(', ')})` : '';
-    lines.push(`Node: ${session.node}${devices}`);
+    lines.push(trans.__('Node: %1', `${session.node}${devices}`));
   }
   if (session.checkpoint) {
-    lines.push(`Saved at ${clock(session.checkpoint.at_s, nowS)}, ${size(session.checkpoint.size_bytes)}`);
+    lines.push(trans.__('Saved at %1, %2', clock(session.checkpoint.at_s, nowS), size(session.checkpoint.size_bytes)));
   }
   for (const lost of session.lost) {
-    lines.push(`Not saved: ${lost.name} (${lost.reason})`);
+    lines.push(trans.__('Not saved: %1 (%2)', lost.name, lost.reason));
   }
   return lines.join('\n');
 }
 
 export function size(bytes: number): string {
-  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  const units = [trans.__('B'), trans.__('kB'), trans.__('MB'), trans.__('GB'), trans.__('TB')];
   let value = bytes;
   let unit = 0;
   while (value >= 1000 && unit < units.length - 1) {
@@ -155,7 +181,10 @@ export function lostText(session: ISession): string {
   }
   const shown = session.lost.slice(0, 3).map(lost => lost.name);
   const more = session.lost.length - shown.length;
-  return `Not saved: ${shown.join(', ')}${more > 0 ? ` and ${more} more` : ''}.`;
+  const names = shown.join(', ');
+  return more > 0
+    ? trans._n('Not saved: %2 and %1 more.', 'Not saved: %2 and %1 more.', more, names)
+    : trans.__('Not saved: %1.', names);
 }
 
 /** Whether it runs on GPUs, and can be moved to a CPU node with all its variables. */

@@ -4,13 +4,13 @@
 import { Rows, element, write } from './dom.js';
 import { type Teams, teamOf } from './teams.js';
 import type { IAllocation, IBudgets } from './wire.js';
-import { depth, entitledGpus, spent, standing } from './words.js';
+import { depth, entitledGpus, spent, standing, trans } from './words.js';
 
 export class BudgetsView {
   readonly node = element('div', { class: 'jp-gpufair-budgets' });
 
   constructor(private readonly _teams: Teams) {
-    const list = element('div', { role: 'list', 'aria-label': 'Budgets' });
+    const list = element('div', { role: 'list', 'aria-label': trans.__('Budgets') });
     this.node.append(list);
     this._rows = new Rows<IAllocation>(list, one => one.path, row, (made, one) => this._update(made, one));
   }

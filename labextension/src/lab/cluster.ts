@@ -4,7 +4,7 @@
 import { Rows, attribute, element, write } from './dom.js';
 import { type Teams, teamOf } from './teams.js';
 import type { INode, IWorkload } from './wire.js';
-import { nodeText } from './words.js';
+import { nodeState, nodeText, trans } from './words.js';
 
 const FREE = 'var(--jp-layout-color3)';
 const KEPT = 'var(--jp-border-color1)';
@@ -19,7 +19,7 @@ export class ClusterView {
     private readonly _teams: Teams,
     private readonly _now: () => number
   ) {
-    const map = element('div', { class: 'jp-gpufair-map', role: 'group', 'aria-label': 'Nodes' });
+    const map = element('div', { class: 'jp-gpufair-map', role: 'group', 'aria-label': trans.__('Nodes') });
     this.node.append(this._legend, map, this._about);
     this._rows = new Rows<INode, HTMLButtonElement>(map, one => one.name, one => this._make(one), (row, one) => this._update(row, one));
     map.addEventListener('keydown', event => walk(map, event));
@@ -35,7 +35,7 @@ export class ClusterView {
     this._nodes = new Map(nodes.map(node => [node.name, node]));
     this._rows.show(nodes);
     this.tell();
-    const swatches = [...this._teams.names.map((team): [string, string] => [this._teams.colour(team), team]), [FREE, 'free']];
+    const swatches = [...this._teams.names.map((team): [string, string] => [this._teams.colour(team), team]), [FREE, trans.__('free')]];
     if (this._legend.childElementCount !== swatches.length) {
       this._legend.replaceChildren(
         ...swatches.map(([colour, name]) => {
@@ -67,7 +67,7 @@ export class ClusterView {
     }
     attribute(row, 'data-state', node.drain ? 'draining' : node.state);
     attribute(row, 'title', lines.join('\n'));
-    attribute(row, 'aria-label', `${lines[0]}${node.state === 'ready' ? '' : `, ${node.state}`}`);
+    attribute(row, 'aria-label', node.state === 'ready' ? lines[0] : `${lines[0]}, ${nodeState(node)}`);
     // One stop for Tab; arrows walk from there.
     attribute(row, 'tabindex', node.name === (this._chosen ?? this._nodes.keys().next().value) ? '0' : '-1');
   }

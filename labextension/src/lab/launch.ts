@@ -8,6 +8,7 @@ import type { INotebookTracker } from '@jupyterlab/notebook';
 import type { LabIcon } from '@jupyterlab/ui-components';
 import { Widget } from '@lumino/widgets';
 
+import { trans } from '../trans.js';
 import type { LabReader } from './reader.js';
 import type { IWish } from './wire.js';
 import { type IChosen, WishForm } from './wish.js';
@@ -21,28 +22,35 @@ export function addLaunch(
   app: JupyterFrontEnd,
   reader: LabReader,
   icon: LabIcon,
-  { launcher, palette, tracker }: { launcher: ILauncher | null; palette: ICommandPalette | null; tracker: INotebookTracker | null }
+  where: {
+    launcher: ILauncher | null;
+    palette: ICommandPalette | null;
+    tracker: INotebookTracker | null;
+    /** JupyterLab's own word: the launcher knows its sections by it. */
+    category: string;
+  }
 ): void {
+  const { launcher, palette, tracker, category } = where;
   app.commands.addCommand(NEW, {
-    label: args => (args.isLauncher ? 'GPU Notebook' : 'New GPU Notebook…'),
-    caption: 'Choose GPUs, budget and protection, and see when it would start',
+    label: args => (args.isLauncher ? trans.__('GPU Notebook') : trans.__('New GPU Notebook…')),
+    caption: trans.__('Choose GPUs, budget and protection, and see when it would start'),
     icon: args => (args.isPalette ? undefined : icon),
     describedBy: { args: { type: 'object', properties: { cwd: { type: 'string' } } } },
     execute: async args => {
-      const chosen = await ask(reader, 'New GPU notebook', 'Create');
+      const chosen = await ask(reader, trans.__('New GPU notebook'), trans.__('Create'));
       if (chosen) {
         await create(app, String(args.cwd ?? ''), chosen);
       }
     }
   });
-  launcher?.add({ command: NEW, category: 'Notebook', rank: 100, args: { isLauncher: true } });
-  palette?.addItem({ command: NEW, category: 'GPU Fair Share', args: { isPalette: true } });
+  launcher?.add({ command: NEW, category, rank: 100, args: { isLauncher: true } });
+  palette?.addItem({ command: NEW, category: trans.__('GPU Fair Share'), args: { isPalette: true } });
   if (!tracker) {
     return;
   }
   app.commands.addCommand(CHANGE, {
-    label: 'Change GPU Request…',
-    caption: 'What this notebook asks for when its kernel is started the next time',
+    label: trans.__('Change GPU Request…'),
+    caption: trans.__('What this notebook asks for when its kernel is started the next time'),
     describedBy: { args: { type: 'object', properties: {} } },
     isEnabled: () => tracker.currentWidget !== null,
     execute: async () => {
@@ -53,19 +61,22 @@ export function addLaunch(
       }
       const wish = (model.getMetadata(REQUEST) ?? {}) as IWish;
       const kernel = panel.sessionContext.session?.kernel?.name ?? '';
-      const chosen = await ask(reader, 'GPU request of this notebook', 'Save', { profile: profileOf(kernel), wish });
+      const title = trans.__('GPU request of this notebook');
+      const chosen = await ask(reader, title, trans.__('Save'), { profile: profileOf(kernel), wish });
       if (chosen) {
         model.setMetadata(REQUEST, chosen.wish);
         await panel.context.save();
         if (kernelOf(chosen) !== kernel) {
           await panel.sessionContext.changeKernel({ name: kernelOf(chosen) });
         } else {
-          Notification.info('It counts when the kernel is started the next time: shut it down and start it to ask anew.');
+          Notification.info(
+            trans.__('It counts when the kernel is started the next time: shut it down and start it to ask anew.')
+          );
         }
       }
     }
   });
-  palette?.addItem({ command: CHANGE, category: 'GPU Fair Share' });
+  palette?.addItem({ command: CHANGE, category: trans.__('GPU Fair Share') });
 }
 
 async function ask(
@@ -78,7 +89,7 @@ async function ask(
   try {
     const [profiles, allocations] = await Promise.all([reader.profiles(), reader.allocations()]);
     if (!profiles.length) {
-      throw new Error('The scheduler has no profiles: ask its operator for one.');
+      throw new Error(trans.__('The scheduler has no profiles: ask its operator for one.'));
     }
     const known = profiles.some(one => one.name === start?.profile);
     form = new WishForm(reader, profiles, allocations, known ? start : { wish: start?.wish ?? {} });

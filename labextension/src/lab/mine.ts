@@ -2,17 +2,23 @@
  * The reader's own sessions and runs, on all servers, with what can be done with each.
  */
 import { allows, detailText, statusText } from '../text.js';
+import { trans } from '../trans.js';
 import { Rows, element, press, write } from './dom.js';
 import type { MyAction } from './reader.js';
 import type { IMine } from './wire.js';
 
-const LABELS: Record<MyAction, string> = {
-  checkpoint: 'Save',
-  park: 'Park',
-  resume: 'Resume',
-  open: 'Open on CPU',
-  stop: 'End'
-};
+const ACTIONS: MyAction[] = ['checkpoint', 'park', 'resume', 'open', 'stop'];
+
+function labelOf(action: MyAction): string {
+  const labels: Record<MyAction, string> = {
+    checkpoint: trans.__('Save'),
+    park: trans.__('Park'),
+    resume: trans.__('Resume'),
+    open: trans.__('Open on CPU'),
+    stop: trans.__('End')
+  };
+  return labels[action];
+}
 
 export interface IDoing {
   act(session: IMine, action: MyAction): void;
@@ -26,7 +32,7 @@ export class MineView {
     private readonly _doing: IDoing,
     private readonly _now: () => number
   ) {
-    const list = element('ul', { class: 'jp-gpufair-list', 'aria-label': 'My sessions' });
+    const list = element('ul', { class: 'jp-gpufair-list', 'aria-label': trans.__('My sessions') });
     this.node.append(this._none, list);
     this._rows = new Rows<IMine>(list, one => one.workload_id, () => card(), (row, one) => this._update(row, one));
   }
@@ -38,7 +44,8 @@ export class MineView {
 
   draw(): void {
     this._rows.show(this._sessions);
-    write(this._none, this._sessions.length ? '' : 'No session or run of yours. Start a notebook with a GPU kernel, or `gpufair submit`.');
+    const none = trans.__('No session or run of yours. Start a notebook with a GPU kernel, or `gpufair submit`.');
+    write(this._none, this._sessions.length ? '' : none);
   }
 
   private _update(row: HTMLElement, one: IMine): void {
@@ -48,13 +55,13 @@ export class MineView {
     write(state, statusText(one, this._now()));
     state.title = detailText(one, this._now());
     row.dataset.state = one.state;
-    const wanted = (Object.keys(LABELS) as MyAction[]).filter(action => action === 'stop' || may(one, action));
+    const wanted = ACTIONS.filter(action => action === 'stop' || may(one, action));
     const shown = [...(one.path === null ? [] : ['notebook']), ...wanted].join(' ');
     if (buttons.dataset.shown !== shown) {
       buttons.dataset.shown = shown;
       buttons.replaceChildren(
-        ...(one.path === null ? [] : [press('Notebook', () => this._doing.open(one))]),
-        ...wanted.map(action => press(LABELS[action], () => this._doing.act(one, action)))
+        ...(one.path === null ? [] : [press(trans.__('Notebook'), () => this._doing.open(one))]),
+        ...wanted.map(action => press(labelOf(action), () => this._doing.act(one, action)))
       );
       for (const button of buttons.children) {
         button.setAttribute('aria-label', `${button.textContent}: ${one.name}`);

@@ -5,6 +5,7 @@ import type { Message } from '@lumino/messaging';
 import { Widget } from '@lumino/widgets';
 import { SidePanel } from '@jupyterlab/ui-components';
 
+import { trans } from '../trans.js';
 import { element, write } from './dom.js';
 import type { IPart } from './parts.js';
 
@@ -67,7 +68,7 @@ export class LabPanel extends SidePanel {
   constructor(private readonly _sections: Section[]) {
     super();
     this.id = 'gpufair-lab';
-    this.title.caption = 'GPU Fair Share';
+    this.title.caption = trans.__('GPU Fair Share');
     this.addClass('jp-gpufair-lab');
     for (const section of _sections) {
       this.addWidget(section);

@@ -1,6 +1,7 @@
 /**
  * The parts of which panels are made: the same in JupyterLab's side panel and in a notebook's widgets.
  */
+import { trans } from '../trans.js';
 import { BudgetsView } from './budgets.js';
 import { ClusterView } from './cluster.js';
 import { type IDoing, MineView } from './mine.js';
@@ -37,13 +38,13 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
   const whatIf = new WhatIfView(reader);
   return {
     sessions: {
-      title: 'My Sessions',
+      title: trans.__('My Sessions'),
       node: mine.node,
       refresh: async () => mine.show(await reader.mine()),
       tick: () => mine.draw()
     },
     queue: {
-      title: 'Queue',
+      title: trans.__('Queue'),
       node: queue.node,
       refresh: async () => {
         const [answer] = await Promise.all([reader.queue(), read()]);
@@ -51,9 +52,9 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
       },
       tick: still
     },
-    budgets: { title: 'Budgets', node: budgets.node, refresh: async () => budgets.show(await read()), tick: still },
+    budgets: { title: trans.__('Budgets'), node: budgets.node, refresh: async () => budgets.show(await read()), tick: still },
     cluster: {
-      title: 'Cluster',
+      title: trans.__('Cluster'),
       node: cluster.node,
       refresh: async () => {
         const [nodes, holders] = await Promise.all([reader.nodes(), reader.holders(), read()]);
@@ -61,6 +62,6 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
       },
       tick: () => cluster.tell()
     },
-    whatif: { title: 'What If', node: whatIf.node, refresh: async () => whatIf.show(await read()), tick: still }
+    whatif: { title: trans.__('What If'), node: whatIf.node, refresh: async () => whatIf.show(await read()), tick: still }
   };
 }

@@ -5,10 +5,12 @@ import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } fro
 import { Dialog, ICommandPalette, Notification, showDialog } from '@jupyterlab/apputils';
 import { ILauncher } from '@jupyterlab/launcher';
 import { INotebookTracker } from '@jupyterlab/notebook';
+import { ITranslator, nullTranslator } from '@jupyterlab/translation';
 import { LabIcon } from '@jupyterlab/ui-components';
 import { Widget } from '@lumino/widgets';
 
 import { request, serverNow } from '../request.js';
+import { DOMAIN, speak, trans } from '../trans.js';
 import { press } from './dom.js';
 import { addLaunch } from './launch.js';
 import { LabPanel, Section } from './panel.js';
@@ -31,14 +33,16 @@ const lab: JupyterFrontEndPlugin<void> = {
   id: '@gpufair/labextension:lab',
   description: "A side panel with the reader's sessions, the queue, the budgets and the cluster.",
   autoStart: true,
-  optional: [ICommandPalette, ILayoutRestorer, ILauncher, INotebookTracker],
+  optional: [ITranslator, ICommandPalette, ILayoutRestorer, ILauncher, INotebookTracker],
   activate: (
     app: JupyterFrontEnd,
+    translator: ITranslator | null,
     palette: ICommandPalette | null,
     restorer: ILayoutRestorer | null,
     launcher: ILauncher | null,
     tracker: INotebookTracker | null
   ) => {
+    speak(translator?.load(DOMAIN));
     const settings = app.serviceManager.serverSettings;
     const reader = new LabReader((path, init, query) => request(settings, path, init, query));
     const doing = {
@@ -49,18 +53,19 @@ const lab: JupyterFrontEndPlugin<void> = {
     const { whatif, ...seen } = parts;
     const panel = new LabPanel(Object.entries(seen).map(([name, part]) => new Section(name, part)));
     app.commands.addCommand(WHAT_IF, {
-      label: 'What If: Other Budgets…',
-      caption: 'Try other shares on what runs and waits now, and put them into force',
+      label: trans.__('What If: Other Budgets…'),
+      caption: trans.__('Try other shares on what runs and waits now, and put them into force'),
       describedBy: { args: { type: 'object', properties: {} } },
       execute: async () => {
         await whatif.refresh();
         const body = new Widget({ node: whatif.node });
-        await showDialog({ title: 'Other budgets', body, buttons: [Dialog.okButton({ label: 'Close' })] });
+        const buttons = [Dialog.okButton({ label: trans.__('Close') })];
+        await showDialog({ title: trans.__('Other budgets'), body, buttons });
         panel.refresh();
       }
     });
-    palette?.addItem({ command: WHAT_IF, category: 'GPU Fair Share' });
-    parts.budgets.node.append(press('What if…', () => void app.commands.execute(WHAT_IF)));
+    palette?.addItem({ command: WHAT_IF, category: trans.__('GPU Fair Share') });
+    parts.budgets.node.append(press(trans.__('What if…'), () => void app.commands.execute(WHAT_IF)));
     panel.title.icon = icon;
     app.serviceManager.events.stream.connect((_, event) => {
       if (event.schema_id === LAB_EVENT) {
@@ -70,22 +75,26 @@ const lab: JupyterFrontEndPlugin<void> = {
     app.shell.add(panel, 'left', { rank: 450 });
     restorer?.add(panel, panel.id);
     app.commands.addCommand(OPEN, {
-      label: 'Show GPU Fair Share',
-      caption: 'My sessions, the queue, the budgets and the cluster',
+      label: trans.__('Show GPU Fair Share'),
+      caption: trans.__('My sessions, the queue, the budgets and the cluster'),
       describedBy: { args: { type: 'object', properties: {} } },
       execute: () => app.shell.activateById(panel.id)
     });
-    palette?.addItem({ command: OPEN, category: 'GPU Fair Share' });
-    addLaunch(app, reader, icon, { launcher, palette, tracker });
+    palette?.addItem({ command: OPEN, category: trans.__('GPU Fair Share') });
+    const category = (translator ?? nullTranslator).load('jupyterlab').__('Notebook');
+    addLaunch(app, reader, icon, { launcher, palette, tracker, category });
   }
 };
 
 async function perform(reader: LabReader, session: IMine, action: MyAction): Promise<void> {
   if (action === 'stop') {
     const answer = await showDialog({
-      title: `End ${session.name}?`,
-      body: session.kind === 'session' ? 'Its variables are gone then. Parking keeps them.' : 'It ends where it is.',
-      buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: 'End' })]
+      title: trans.__('End %1?', session.name),
+      body:
+        session.kind === 'session'
+          ? trans.__('Its variables are gone then. Parking keeps them.')
+          : trans.__('It ends where it is.'),
+      buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: trans.__('End') })]
     });
     if (!answer.button.accept) {
       return;

@@ -4,7 +4,7 @@
 import { Rows, element, press, write } from './dom.js';
 import { type Teams, teamOf } from './teams.js';
 import type { IExplanation, IQueue, IWorkload } from './wire.js';
-import { asked, explained, nameOf, when } from './words.js';
+import { asked, explained, nameOf, trans, when } from './words.js';
 
 /** So many rows are drawn at first, and again with each press of the button: nobody reads thousands. */
 const PAGE = 200;
@@ -16,7 +16,7 @@ export class QueueView {
     private readonly _teams: Teams,
     private readonly _why: (id: string) => Promise<IExplanation | null>
   ) {
-    const list = element('ol', { class: 'jp-gpufair-list', 'aria-label': 'Queue' });
+    const list = element('ol', { class: 'jp-gpufair-list', 'aria-label': trans.__('Queue') });
     this._filter.addEventListener('input', () => this._draw());
     this._more.hidden = true;
     this.node.append(this._filter, this._none, list, this._more);
@@ -36,8 +36,9 @@ export class QueueView {
     this._rows.show(found.slice(0, this._shown));
     const left = found.length - this._shown;
     this._more.hidden = left <= 0;
-    write(this._more, `Show ${Math.min(left, PAGE)} of ${left} more`);
-    const nobody = this._queue.workloads.length ? `None of ${this._queue.workloads.length} fits.` : 'Nobody waits.';
+    write(this._more, trans.__('Show %1 of %2 more', Math.min(left, PAGE), left));
+    const all = this._queue.workloads.length;
+    const nobody = all ? trans._n('The only one does not fit.', 'None of %1 fits.', all) : trans.__('Nobody waits.');
     write(this._none, found.length ? '' : nobody);
     this._filter.hidden = this._queue.workloads.length === 0;
   }
@@ -69,7 +70,7 @@ export class QueueView {
     let lines: string[];
     try {
       const why = await this._why(id);
-      lines = why === null ? ['It does not wait any more.'] : explained(why, this._queue.now_s);
+      lines = why === null ? [trans.__('It does not wait any more.')] : explained(why, this._queue.now_s);
     } catch (error) {
       lines = [error instanceof Error ? error.message : String(error)];
     }
@@ -79,8 +80,8 @@ export class QueueView {
   private readonly _filter = element('input', {
     class: 'jp-gpufair-filter',
     type: 'search',
-    placeholder: 'Filter by name, user or budget',
-    'aria-label': 'Filter the queue'
+    placeholder: trans.__('Filter by name, user or budget'),
+    'aria-label': trans.__('Filter the queue')
   });
   private readonly _none = element('p', { class: 'jp-gpufair-small' });
   private readonly _more = press('', () => {

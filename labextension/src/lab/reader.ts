@@ -1,6 +1,7 @@
 /**
  * What the panels ask of the Jupyter server, however it is reached.
  */
+import { trans } from '../trans.js';
 import type { IBudgets, ICoaching, IExplanation, IMine, INode, IProfile, IQueue, IWhatIf, IWish, IWorkload } from './wire.js';
 import { FIELDS } from './wire.js';
 
@@ -48,7 +49,7 @@ export class LabReader {
     const body = JSON.stringify({ profile, ...wish, min_runtimes_s: protectionsS });
     const answer = await this._ask(['lab', 'coach'], { method: 'POST', body });
     if (answer === null) {
-      throw new Error('This Jupyter server is older than this page: restart it.');
+      throw new Error(trans.__('This Jupyter server is older than this page: restart it.'));
     }
     return answer as ICoaching;
   }
@@ -77,7 +78,7 @@ export class LabReader {
   private async _read(what: string, query: Record<string, string> = {}): Promise<unknown> {
     const answer = await this._ask(['lab', what], {}, query);
     if (answer === null) {
-      throw new Error('This Jupyter server has no GPU scheduler, or is older than this page: restart it.');
+      throw new Error(trans.__('This Jupyter server has no GPU scheduler, or is older than this page: restart it.'));
     }
     return answer;
   }

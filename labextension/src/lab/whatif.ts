@@ -4,11 +4,11 @@
 import { element, press, write } from './dom.js';
 import type { LabReader } from './reader.js';
 import type { IAllocation, IBudgets, IWhatIf } from './wire.js';
-import { depth, fares } from './words.js';
+import { depth, fares, trans } from './words.js';
 
 const HOURS = 24;
-const HEADS = ['', 'Entitled', 'GPUs held', 'Delivered', 'Median wait', 'Preempted', ''];
-const SIGNS = { gains: '▲ gains', loses: '▼ loses', '': '' };
+/** Of `fares`. */
+const FIGURES = 5;
 
 export class WhatIfView {
   readonly node = element('div', { class: 'jp-gpufair-whatif' });
@@ -61,11 +61,11 @@ export class WhatIfView {
   private async _play(): Promise<void> {
     const shares = this._changed;
     if (!Object.keys(shares).length) {
-      write(this._said, 'Change a share first.');
+      write(this._said, trans.__('Change a share first.'));
       return;
     }
     this._try.disabled = true;
-    write(this._said, `Playing the next ${HOURS} hours twice…`);
+    write(this._said, trans._n('Playing the next hour twice…', 'Playing the next %1 hours twice…', HOURS));
     try {
       this._tell(await this._reader.whatIf(shares, HOURS));
       this._apply.disabled = false;
@@ -78,20 +78,27 @@ export class WhatIfView {
   }
 
   private _tell(found: IWhatIf): void {
-    const kept = found.protected ? ` ${found.protections_kept} of ${found.protected} protections are kept.` : '';
-    write(
-      this._said,
-      `The next ${HOURS} hours, as it is → as it would be, if the same people submit the same as yesterday.${kept}`
-    );
+    const said = [
+      trans._n(
+        'The next hour, as it is → as it would be, if the same people submit the same as yesterday.',
+        'The next %1 hours, as it is → as it would be, if the same people submit the same as yesterday.',
+        HOURS
+      )
+    ];
+    if (found.protected) {
+      const [all, kept] = [found.protected, found.protections_kept];
+      said.push(trans._n('%2 of %1 protection is kept.', '%2 of %1 protections are kept.', all, kept));
+    }
+    write(this._said, said.join(' '));
     const cell = (text: string, tag: 'td' | 'th' = 'td') => element(tag, tag === 'th' ? { scope: 'col' } : {}, text);
     const lines = found.allocations.map(one => {
-      const figures = one.after === null ? HEADS.slice(1, 6).map(() => '–') : fares(one.before, one.after);
+      const figures = one.after === null ? new Array<string>(FIGURES).fill('–') : fares(one.before, one.after);
       const line = element('tr', { 'data-verdict': one.verdict });
-      line.append(element('th', { scope: 'row' }, one.path), ...figures.map(text => cell(text)), cell(SIGNS[one.verdict]));
+      line.append(element('th', { scope: 'row' }, one.path), ...figures.map(text => cell(text)), cell(verdict(one.verdict)));
       return line;
     });
     this._table.replaceChildren(
-      element('thead', {}, element('tr', {}, ...HEADS.map(text => cell(text, text ? 'th' : 'td')))),
+      element('thead', {}, element('tr', {}, ...heads().map(text => cell(text, text ? 'th' : 'td')))),
       element('tbody', {}, ...lines)
     );
   }
@@ -101,7 +108,7 @@ export class WhatIfView {
     this._apply.disabled = true;
     try {
       await this._reader.divide(this._changed, seen);
-      write(this._said, 'In force from now on. Protections that were granted stay.');
+      write(this._said, trans.__('In force from now on. Protections that were granted stay.'));
     } catch (error) {
       write(this._said, error instanceof Error ? error.message : String(error));
       return;
@@ -110,12 +117,28 @@ export class WhatIfView {
     this.show(await this._reader.budgets());
   }
 
-  private readonly _shares = element('div', { class: 'jp-gpufair-shares', role: 'group', 'aria-label': 'Shares' });
+  private readonly _shares = element('div', { class: 'jp-gpufair-shares', role: 'group', 'aria-label': trans.__('Shares') });
   private readonly _said = element('p', { class: 'jp-gpufair-small', role: 'status' });
   private readonly _table = element('table', { class: 'jp-gpufair-table' });
-  private readonly _try = press('Try', () => void this._play());
-  private readonly _apply = press('Apply', () => void this._divide());
+  private readonly _try = press(trans.__('Try'), () => void this._play());
+  private readonly _apply = press(trans.__('Apply'), () => void this._divide());
   private readonly _inputs = new Map<string, HTMLInputElement>();
   private _allocations: IAllocation[] = [];
   private _known = '';
+}
+
+function heads(): string[] {
+  return [
+    '',
+    trans.__('Entitled'),
+    trans.__('GPUs held'),
+    trans.__('Delivered'),
+    trans.__('Median wait'),
+    trans.__('Preempted'),
+    ''
+  ];
+}
+
+function verdict(word: 'gains' | 'loses' | ''): string {
+  return { gains: trans.__('▲ gains'), loses: trans.__('▼ loses'), '': '' }[word];
 }

@@ -4,7 +4,7 @@
 import { element, write } from './dom.js';
 import type { LabReader } from './reader.js';
 import type { IChoice, IProfile, IWish } from './wire.js';
-import { cost, duration, gpus, outlook } from './words.js';
+import { cost, duration, gpus, outlook, trans } from './words.js';
 
 const PROTECTIONS_S = [900, 3600, 2 * 3600, 4 * 3600, 8 * 3600];
 /** People type "16" as "1" and "6". */
@@ -35,10 +35,10 @@ export class WishForm {
       input.addEventListener('input', () => this._ask());
     }
     this.node.append(
-      labelled('Profile', this._profile),
-      labelled('Budget', this._allocation),
-      labelled('GPUs on each node', this._gpus),
-      labelled('Nodes', this._nodes),
+      labelled(trans.__('Profile'), this._profile),
+      labelled(trans.__('Budget'), this._allocation),
+      labelled(trans.__('GPUs on each node'), this._gpus),
+      labelled(trans.__('Nodes'), this._nodes),
       this._choices,
       this._advice
     );
@@ -108,7 +108,7 @@ export class WishForm {
     const same = (one: IChoice) => one.gpus === here.gpus && one.nodes === here.nodes && here.gpus > 0;
     const once = new Map(all.filter(same).map(one => [one.min_runtime_s, one]));
     const offered = [...once.values()].sort((one, other) => one.min_runtime_s - other.min_runtime_s);
-    const legend = element('legend', {}, 'Protected for');
+    const legend = element('legend', {}, trans.__('Protected for'));
     this._choices.hidden = offered.length === 0;
     this._choices.replaceChildren(
       legend,

@@ -1,17 +1,23 @@
 /**
  * The lab in words. Pure: the time comes in.
  */
-import { clock, countdown, localised } from '../text.js';
+import { clock, countdown, gpus, localised } from '../text.js';
+import { trans } from '../trans.js';
 import type { IAllocation, IBudgets, IChoice, IExplanation, IFigures, INode, IWorkload } from './wire.js';
 
-export function gpus(count: number): string {
-  return count === 1 ? '1 GPU' : `${count} GPUs`;
-}
+export { gpus, starts as when } from '../text.js';
+export { trans } from '../trans.js';
 
 /** GPU time in the unit that a person would choose: two figures, or whole hours. */
 export function gpuTime(gpuS: number): string {
-  const [value, unit] = gpuS < 60 ? [gpuS, 'GPU-s'] : gpuS < 3600 ? [gpuS / 60, 'GPU-min'] : [gpuS / 3600, 'GPU-h'];
-  return `${value < 10 && unit === 'GPU-h' ? value.toFixed(1) : Math.round(value)} ${unit}`;
+  if (gpuS < 60) {
+    return trans.__('%1 GPU-s', Math.round(gpuS));
+  }
+  if (gpuS < 3600) {
+    return trans.__('%1 GPU-min', Math.round(gpuS / 60));
+  }
+  const hours = gpuS / 3600;
+  return trans.__('%1 GPU-h', hours < 10 ? hours.toFixed(1) : Math.round(hours));
 }
 
 export function nameOf(workload: IWorkload): string {
@@ -23,17 +29,10 @@ export function depth(path: string): number {
   return path.split('/').length - 1;
 }
 
-export function when(workload: IWorkload, nowS: number): string {
-  if (workload.start_by_s !== null) {
-    return `starts by ${clock(workload.start_by_s, nowS)}`;
-  }
-  return workload.estimate_s === null ? '' : `starts about ${clock(workload.estimate_s, nowS)}`;
-}
-
 /** What a workload asks for: `2 × 8 GPUs (H200)`. */
 export function asked(workload: IWorkload): string {
   const each = workload.nodes > 1 ? `${workload.nodes} × ${gpus(workload.gpus)}` : gpus(workload.gpus);
-  const what = workload.gpus === 0 ? 'CPU' : each;
+  const what = workload.gpus === 0 ? trans.__('CPU') : each;
   return workload.gpu_type ? `${what} (${workload.gpu_type})` : what;
 }
 
@@ -45,53 +44,76 @@ export function entitledGpus(one: IAllocation, budgets: IBudgets): number {
 /** How an allocation stands, for those who do not see the bar. */
 export function standing(one: IAllocation, entitled: number): string {
   const share = Math.round(entitled * 10) / 10;
-  const queued = one.gpus_queued ? `, ${one.gpus_queued} wanted` : '';
-  return `${one.gpus_held} of ${gpus(share)}${queued}`;
+  return one.gpus_queued
+    ? trans._n('%2 of %1 GPU, %3 wanted', '%2 of %1 GPUs, %3 wanted', share, one.gpus_held, one.gpus_queued)
+    : trans._n('%2 of %1 GPU', '%2 of %1 GPUs', share, one.gpus_held);
 }
 
 export function spent(one: IAllocation): string {
   if (one.due_gpu_s <= 0) {
-    return one.occupancy_gpu_s > 0 ? `${gpuTime(one.occupancy_gpu_s)} used, nothing due` : 'nothing used, nothing due';
+    return one.occupancy_gpu_s > 0
+      ? trans.__('%1 used, nothing due', gpuTime(one.occupancy_gpu_s))
+      : trans.__('nothing used, nothing due');
   }
-  const committed = one.commitment_gpu_s > 0 ? `, ${gpuTime(one.commitment_gpu_s)} committed` : '';
-  return `${gpuTime(one.occupancy_gpu_s)} of ${gpuTime(one.due_gpu_s)} used${committed}`;
+  const [used, due] = [gpuTime(one.occupancy_gpu_s), gpuTime(one.due_gpu_s)];
+  return one.commitment_gpu_s > 0
+    ? trans.__('%1 of %2 used, %3 committed', used, due, gpuTime(one.commitment_gpu_s))
+    : trans.__('%1 of %2 used', used, due);
 }
 
 export function explained(why: IExplanation, nowS: number): string[] {
   const lines = [localised(why.sentence, nowS)];
   for (const holder of why.holders.slice(0, 5)) {
-    const until = holder.until_s === null ? '' : `, ${holder.protected ? 'protected' : 'there'} until ${clock(holder.until_s, nowS)}`;
-    lines.push(`${gpus(holder.gpus)}: ${holder.user} (${holder.allocation})${until}`);
+    const who = `${gpus(holder.gpus)}: ${holder.user} (${holder.allocation})`;
+    if (holder.until_s === null) {
+      lines.push(who);
+      continue;
+    }
+    const at = clock(holder.until_s, nowS);
+    lines.push(holder.protected ? trans.__('%1, protected until %2', who, at) : trans.__('%1, there until %2', who, at));
   }
   if (why.change?.text) {
-    lines.push(`Smallest change that would start it now: ${localised(why.change.text, nowS)}`);
+    lines.push(trans.__('Smallest change that would start it now: %1', localised(why.change.text, nowS)));
   }
   return lines;
+}
+
+/** A node's state in one word. */
+export function nodeState(node: INode): string {
+  return { ready: trans.__('ready'), cordoned: trans.__('cordoned'), lost: trans.__('lost') }[node.state] ?? node.state;
 }
 
 /** All that is known of a node, a line for each thing. */
 export function nodeText(node: INode, here: IWorkload[], nowS: number): string[] {
   const type = node.gpu_type ? ` (${node.gpu_type})` : '';
-  const lines = [`${node.name}: ${node.free_gpus} of ${gpus(node.gpus)}${type} free`];
-  if (node.state !== 'ready') {
-    lines.push(node.state === 'lost' ? 'does not answer: nothing is put on it' : 'cordoned: nothing new is put on it');
+  const free = trans._n('%2 of %1 GPU%3 free', '%2 of %1 GPUs%3 free', node.gpus, node.free_gpus, type);
+  const lines = [`${node.name}: ${free}`];
+  if (node.state === 'lost') {
+    lines.push(trans.__('does not answer: nothing is put on it'));
+  } else if (node.state === 'cordoned') {
+    lines.push(trans.__('cordoned: nothing new is put on it'));
   }
   if (node.drain?.deadline_s) {
-    lines.push(`to be empty by ${clock(node.drain.deadline_s, nowS)}`);
+    lines.push(trans.__('to be empty by %1', clock(node.drain.deadline_s, nowS)));
   }
   if (node.closes_at_s !== null) {
-    lines.push(`closes at ${clock(node.closes_at_s, nowS)} for maintenance`);
+    lines.push(trans.__('closes at %1 for maintenance', clock(node.closes_at_s, nowS)));
   }
   const until = new Map(node.protected.map(one => [one.workload, one.until_s]));
   for (const workload of here) {
     const held = workload.leases.filter(lease => lease.node === node.name).reduce((sum, lease) => sum + lease.gpus, 0);
     const left = (until.get(workload.id) ?? 0) - nowS;
-    const end = left > 0 ? `protected ${countdown(left)}` : 'may be preempted';
-    lines.push(`${held ? gpus(held) : 'CPU'}: ${nameOf(workload)}, ${workload.user} (${workload.allocation}), ${end}`);
+    const end = left > 0 ? trans.__('protected %1', countdown(left)) : trans.__('may be preempted');
+    lines.push(`${held ? gpus(held) : trans.__('CPU')}: ${nameOf(workload)}, ${workload.user} (${workload.allocation}), ${end}`);
   }
   for (const landing of node.landings) {
     const by = landing.start_by_s ?? landing.at_s;
-    lines.push(`${gpus(landing.gpus)} kept for ${landing.workload.slice(0, 8)}${by === null ? '' : ` until ${clock(by, nowS)}`}`);
+    const [count, whom] = [landing.gpus, landing.workload.slice(0, 8)];
+    lines.push(
+      by === null
+        ? trans._n('%1 GPU kept for %2', '%1 GPUs kept for %2', count, whom)
+        : trans._n('%1 GPU kept for %2 until %3', '%1 GPUs kept for %2 until %3', count, whom, clock(by, nowS))
+    );
   }
   return lines;
 }
@@ -99,41 +121,47 @@ export function nodeText(node: INode, here: IWorkload[], nowS: number): string[]
 export function duration(seconds: number): string {
   const minutes = Math.round(seconds / 60);
   if (seconds < 60) {
-    return `${Math.round(seconds)} s`;
+    return trans.__('%1 s', Math.round(seconds));
   }
-  return minutes % 60 ? (minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`) : `${minutes / 60} h`;
+  if (minutes < 60) {
+    return trans.__('%1 min', minutes);
+  }
+  const hours = Math.floor(minutes / 60);
+  return minutes % 60 ? trans.__('%1 h %2 min', hours, minutes % 60) : trans.__('%1 h', hours);
 }
 
 /** When a choice would start. */
 export function outlook(choice: IChoice, nowS: number): string {
-  const at = choice.at_s === null ? '' : ` ${clock(choice.at_s, nowS)}`;
+  const at = choice.at_s === null ? '' : clock(choice.at_s, nowS);
   switch (choice.outlook) {
     case 'now':
-      return 'starts now';
+      return trans.__('starts now');
     case 'makes room':
-      return `starts${at ? ` about${at}` : ' soon'}: others make room`;
+      return at ? trans.__('starts about %1: others make room', at) : trans.__('starts soon: others make room');
     case 'start by':
-      return `starts by${at}`;
+      return trans.__('starts by %1', at);
     case 'estimated':
-      return `starts about${at}`;
+      return trans.__('starts about %1', at);
     case 'refused':
-      return 'refused';
+      return trans.__('refused');
     default:
-      return 'nobody can say when it starts';
+      return trans.__('nobody can say when it starts');
   }
 }
 
 /** What a choice costs of the budget. */
 export function cost(choice: IChoice): string {
   if (choice.committed_gpu_s <= 0) {
-    return 'free of charge';
+    return trans.__('free of charge');
   }
   if (choice.of_budget === null) {
     return gpuTime(choice.committed_gpu_s);
   }
   const percent = 100 * choice.of_budget;
-  const part = percent < 0.1 ? 'under 0.1' : percent < 10 ? percent.toFixed(1) : percent.toFixed(0);
-  return `${gpuTime(choice.committed_gpu_s)}, ${part} % of the budget`;
+  const time = gpuTime(choice.committed_gpu_s);
+  return percent < 0.1
+    ? trans.__('%1, under 0.1 % of the budget', time)
+    : trans.__('%1, %2 % of the budget', time, percent.toFixed(percent < 10 ? 1 : 0));
 }
 
 /** `3.2 → 4.1`, or one figure where both are the same. */

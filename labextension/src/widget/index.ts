@@ -5,6 +5,7 @@
 import { makeParts, type PartName } from '../lab/parts.js';
 import { type Ask, LabReader } from '../lab/reader.js';
 import { element, write } from '../lab/dom.js';
+import { trans } from '../trans.js';
 import { serverOf } from './server.js';
 
 /** anywidget's model, as far as it is used. */
@@ -29,7 +30,7 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
   const doing = {
     open: (session: { path: string | null }) => void window.open(`${server?.base ?? ''}lab/tree/${session.path}`),
     act: (session: { workload_id: string; name: string }, action: Parameters<LabReader['act']>[1]) => {
-      if (action !== 'stop' || window.confirm(`End ${session.name}? What was not saved is gone then.`)) {
+      if (action !== 'stop' || window.confirm(trans.__('End %1? What was not saved is gone then.', session.name))) {
         reader.act(session.workload_id, action).then(refresh, said);
       }
     }
