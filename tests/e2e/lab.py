@@ -114,7 +114,9 @@ def _free_port() -> int:
 
 
 @contextmanager
-def running_lab(home: Path, options: list[str] | None = None, environment: dict[str, str] | None = None) -> Iterator[Lab]:
+def running_lab(
+    home: Path, options: list[str] | None = None, environment: dict[str, str] | None = None
+) -> Iterator[Lab]:
     """Start JupyterLab under ``home``, stop it and what it started on leaving."""
     env = isolated_environment(home) | (environment or {})
     root = home / "notebooks"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 from playwright.sync_api import Page
 
+from gpufair.client import Client
 from tests.e2e.lab import CURRENT_KERNEL, Lab, running_lab
 
 ITEM = ".jp-gpufair-status-button"
@@ -88,6 +91,36 @@ def real_lab(tmp_path: Path, *, ends_by_itself: bool = False) -> Iterator[Lab]:
         for process in processes_of(home):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+
+
+@contextmanager
+def shared_lab(factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One for the tests of a file; call ``end_all`` after each.
+
+    It is killed in the end: whether all of it goes by itself is for ``test_session`` to see, and takes its time.
+    """
+    with real_lab(factory.mktemp("lab"), linger_s=120) as lab:
+        yield lab
+
+
+def state_of(lab: Lab) -> Path:
+    """The service's folder."""
+    return lab.root.parent.parent / "state"
+
+
+def end_all(lab: Lab) -> None:
+    """As it was before the test: nothing runs or waits, and the budgets are those of the start."""
+    for kernel in lab.request("GET", "api/kernels"):
+        lab.request("DELETE", f"api/kernels/{kernel['id']}")
+    with Client(state_dir=state_of(lab)) as client:
+        client.apply_budgets(BUDGETS.encode())
+        for one in client.workloads():
+            if one.live:
+                client.stop(one.id)
+        deadline = time.monotonic() + 45
+        while any(one.live for one in client.workloads()):
+            assert time.monotonic() < deadline, "not all workloads ended"
+            time.sleep(0.1)
 
 
 def run_all(page: Page) -> None:

@@ -15,17 +15,23 @@ from gpufair.client import Client
 from tests.e2e.axe import needs_axe, violations
 from tests.e2e.conftest import Look
 from tests.e2e.lab import Lab
-from tests.e2e.real_lab import ITEM, real_lab
+from tests.e2e.real_lab import ITEM, end_all, shared_lab, state_of
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
 CHANGE = "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"
 SLEEP = {"type": "command", "argv": ["sleep", "600"], "cwd": "/"}
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with real_lab(tmp_path) as lab:
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with shared_lab(tmp_path_factory) as lab:
         yield lab
+
+
+@pytest.fixture(autouse=True)
+def _ended(lab: Lab) -> Iterator[None]:
+    yield
+    end_all(lab)
 
 
 def show(page: Page) -> None:
@@ -37,7 +43,7 @@ def show(page: Page) -> None:
 
 
 @needs_axe
-def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look, tmp_path: Path) -> None:
+def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look) -> None:
     """One GPU: my notebook holds it, and a program of mine waits for it, until I end it with the panel's button."""
     lab.write_notebook("mine.ipynb", "gpufair-1gpu", {"a": "x = 1"})
 
@@ -46,7 +52,7 @@ def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look, tmp_
         page.on("request", lambda request: requests.append(request.url))
         lab.open(page, "mine.ipynb")
         expect(page.locator(ITEM)).to_have_text(re.compile("running"))
-        with Client(state_dir=tmp_path / "state") as client:
+        with Client(state_dir=state_of(lab)) as client:
             # Of the same budget, so that it takes nothing from the notebook while the panel is looked at.
             waiting = client.submit(SLEEP, gpus=1, allocation="language", name="training")
             show(page)
@@ -73,7 +79,9 @@ def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look, tmp_
                 page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(theme == 'light').lower()}'")
                 assert violations(page, "#gpufair-lab .jp-gpufair-section") == []
                 if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
-                    page.screenshot(path=PICTURES / f"panel-{theme}.png", clip={"x": 0, "y": 0, "width": 640, "height": 800})
+                    page.screenshot(
+                        path=PICTURES / f"panel-{theme}.png", clip={"x": 0, "y": 0, "width": 640, "height": 800}
+                    )
             panel.get_by_role("button", name="What if…").click()
             dialog = page.locator(".jp-Dialog")
             dialog.get_by_role("spinbutton", name="vision").fill("150")
@@ -105,12 +113,12 @@ budgets = BudgetPanel()
 display(budgets, ClusterMap(), QueuePanel(), SessionPanel())"""
 
 
-def test_widgets_live_on_while_their_kernel_is_parked(lab: Lab, ui: Look, tmp_path: Path) -> None:
+def test_widgets_live_on_while_their_kernel_is_parked(lab: Lab, ui: Look) -> None:
     """They ask the server, so they show that the GPU was given back; the variable is there after the restore."""
     lab.write_notebook("widgets.ipynb", "gpufair-1gpu", {"a": WIDGETS, "b": "type(budgets).__name__"})
 
     def look(page: Page) -> None:
-        kernel_id = lab.open(page, "widgets.ipynb")
+        lab.open(page, "widgets.ipynb")
         expect(page.locator(ITEM)).to_have_text(re.compile("running"))
         page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
         outputs = page.locator(".jp-OutputArea-output")
@@ -124,9 +132,10 @@ def test_widgets_live_on_while_their_kernel_is_parked(lab: Lab, ui: Look, tmp_pa
         expect(mine).to_contain_text("0 of 0.5 GPUs")
         page.locator(".jp-CodeCell").nth(1).click()
         page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
-        expect(page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output")).to_contain_text("BudgetPanel", timeout=60_000)
+        expect(page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea-output")).to_contain_text(
+            "BudgetPanel", timeout=60_000
+        )
         page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
-        lab.request("DELETE", f"api/kernels/{kernel_id}")
 
     ui(look)
     notebook = nbformat.read(lab.root / "widgets.ipynb", as_version=4)
@@ -134,7 +143,7 @@ def test_widgets_live_on_while_their_kernel_is_parked(lab: Lab, ui: Look, tmp_pa
     assert "<caption>Budgets</caption>" in first["data"]["text/html"], "who has no kernel sees a table"
 
 
-def test_a_notebook_is_made_with_what_it_asks_for(lab: Lab, ui: Look, tmp_path: Path) -> None:
+def test_a_notebook_is_made_with_what_it_asks_for(lab: Lab, ui: Look) -> None:
     """The dialog says what each protection would mean; the session has what was chosen, and asks for it again later."""
 
     def look(page: Page) -> None:
@@ -156,10 +165,9 @@ def test_a_notebook_is_made_with_what_it_asks_for(lab: Lab, ui: Look, tmp_path: 
             dialog.locator(".jp-Dialog-content").screenshot(path=PICTURES / "new-notebook.png")
         dialog.get_by_role("button", name="Create").click()
         expect(page.locator(ITEM)).to_have_text(re.compile(r"running, protected 1\d:\d\d"), timeout=60_000)
-        with Client(state_dir=tmp_path / "state") as client:
+        with Client(state_dir=state_of(lab)) as client:
             [session] = [one for one in client.workloads() if one.live]
             assert (session.gpus, session.allocation, session.min_runtime_s) == (1, "language", 900)
-            lab.request("DELETE", f"api/kernels/{session.id}")
 
     ui(look)
     notebook = nbformat.read(lab.root / "Untitled.ipynb", as_version=4)
@@ -171,7 +179,7 @@ def test_a_protection_is_extended_from_the_status_bar(lab: Lab, ui: Look) -> Non
     lab.write_notebook("longer.ipynb", "gpufair-1gpu", {"a": "x = 1"})
 
     def look(page: Page) -> None:
-        kernel_id = lab.open(page, "longer.ipynb")
+        lab.open(page, "longer.ipynb")
         expect(page.locator(ITEM)).to_have_text(re.compile("running"))
         page.locator(ITEM).click()
         page.get_by_role("menuitem", name="Extend Protection…").click()
@@ -179,6 +187,5 @@ def test_a_protection_is_extended_from_the_status_bar(lab: Lab, ui: Look) -> Non
         dialog.locator("select").select_option(label="1 h")
         dialog.get_by_role("button", name="Extend").click()
         expect(page.locator(ITEM)).to_have_text(re.compile(r"protected (59:\d\d|1:00:00)"))
-        lab.request("DELETE", f"api/kernels/{kernel_id}")
 
     ui(look)

@@ -14,19 +14,26 @@ from playwright.sync_api import Page, expect
 from tests.e2e.axe import needs_axe, violations
 from tests.e2e.conftest import Look
 from tests.e2e.lab import Lab
-from tests.e2e.real_lab import ITEM, real_lab
+from tests.e2e.real_lab import ITEM, end_all, shared_lab
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
 
 pytestmark = pytest.mark.skipif(
-    find_spec("notebook") is None and os.environ.get("GPUFAIR_REQUIRE_ALL") != "1", reason="no Notebook 7: `pip install notebook`"
+    find_spec("notebook") is None and os.environ.get("GPUFAIR_REQUIRE_ALL") != "1",
+    reason="no Notebook 7: `pip install notebook`",
 )
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with real_lab(tmp_path) as lab:
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with shared_lab(tmp_path_factory) as lab:
         yield lab
+
+
+@pytest.fixture(autouse=True)
+def _ended(lab: Lab) -> Iterator[None]:
+    yield
+    end_all(lab)
 
 
 @needs_axe
@@ -36,7 +43,9 @@ def test_a_notebook_shows_its_session_and_the_lab(lab: Lab, ui: Look) -> None:
 
     def look(page: Page) -> None:
         wrong: list[str] = []
-        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" and "gpufair" in said.text else None)
+        page.on(
+            "console", lambda said: wrong.append(said.text) if said.type == "error" and "gpufair" in said.text else None
+        )
         page.goto(f"{lab.url}tree?token={lab.token}")
         expect(page.get_by_text("mine.ipynb")).to_be_visible(timeout=60_000)
         page.goto(f"{lab.url}notebooks/mine.ipynb?token={lab.token}")
@@ -55,7 +64,5 @@ def test_a_notebook_shows_its_session_and_the_lab(lab: Lab, ui: Look) -> None:
         expect(state).to_have_text(re.compile("parked"), timeout=60_000)
         expect(card).to_contain_text("parked")
         assert wrong == []
-        [kernel] = lab.request("GET", "api/kernels")
-        lab.request("DELETE", f"api/kernels/{kernel['id']}")
 
     ui(look)

@@ -13,15 +13,21 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import Look
 from tests.e2e.lab import CURRENT_KERNEL, Lab
-from tests.e2e.real_lab import ITEM, real_lab, run_all
+from tests.e2e.real_lab import ITEM, end_all, real_lab, run_all
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "status-bar.png"
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    with real_lab(tmp_path) as lab:
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with real_lab(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
+
+
+@pytest.fixture(autouse=True)
+def _ended(lab: Lab) -> Iterator[None]:
+    yield
+    end_all(lab)
 
 
 TRAIN = """\
