@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.lab import CHROMIUM, in_browser
+from tests.e2e.lab import CHROMIUM, Chromium
 
 Look = Callable[[Callable[..., Any]], Any]
 
@@ -26,7 +26,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(missing)
 
 
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    """Of the tests of one file; started by the first that looks."""
+    browser = Chromium()
+    yield browser
+    browser.close()
+
+
 @pytest.fixture
-def ui(tmp_path: Path) -> Look:
+def ui(chromium: Chromium, tmp_path: Path) -> Look:
     """Runs a function of one page in a real browser; a failing one leaves a screenshot."""
-    return lambda look: in_browser(look, tmp_path / "failed.png")
+    return lambda look: chromium.look(look, tmp_path / "failed.png")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import secrets
 import signal
 import socket
@@ -14,13 +15,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import nbformat
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
 T = TypeVar("T")
 
@@ -180,37 +182,58 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
         server.wait()
 
 
-def in_browser(look: Callable[[Page], T], screenshot_on_error: Path) -> T:
-    """Run ``look`` on a fresh page of a fresh Chromium, and hand back what it returns.
+class Chromium:
+    """One browser for many tests, each with a fresh page and nothing left of those before.
 
-    In a thread of its own: Playwright's plain API keeps an event loop running in its thread, and fixtures of
-    other tests could not close theirs.
+    In a thread of its own: Playwright's plain API keeps an event loop running in its thread, and fixtures of other
+    tests could not close theirs.
     """
-    answer: list[T] = []
-    errors: list[BaseException] = []
 
-    def run() -> None:
-        try:
-            with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
-                try:
-                    page = browser.new_page(viewport={"width": 1280, "height": 800})
-                    # The slowest wait of these tests took 6 s on a loaded machine. Expectations have a limit of their own.
-                    page.set_default_timeout(LIMIT_MS)
-                    expect.set_options(timeout=LIMIT_MS)
-                    try:
-                        answer.append(look(page))
-                    except BaseException:
-                        page.screenshot(path=screenshot_on_error)
-                        raise
-                finally:
-                    browser.close()
-        except BaseException as err:
-            errors.append(err)
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[Callable[[Playwright], None] | None] = queue.SimpleQueue()
+        self._browser: Browser | None = None
+        self._thread = threading.Thread(target=self._run, name="browser", daemon=True)
+        self._thread.start()
 
-    thread = threading.Thread(target=run, name="browser")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return answer[0]
+    def look(self, look: Callable[[Page], T], screenshot_on_error: Path) -> T:
+        """Run ``look`` on a fresh page, and hand back what it returns."""
+        done: Future[T] = Future()
+
+        def work(playwright: Playwright) -> None:
+            try:
+                if self._browser is None or not self._browser.is_connected():
+                    self._browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+                done.set_result(_on_a_page(self._browser, look, screenshot_on_error))
+            except BaseException as err:  # it is the test's, and raised there
+                done.set_exception(err)
+
+        self._asked.put(work)
+        return done.result()
+
+    def close(self) -> None:
+        self._asked.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with sync_playwright() as playwright:
+            # Expectations have a limit of their own.
+            expect.set_options(timeout=LIMIT_MS)
+            while (work := self._asked.get()) is not None:
+                work(playwright)
+            if self._browser is not None:
+                self._browser.close()
+
+
+def _on_a_page(browser: Browser, look: Callable[[Page], T], screenshot_on_error: Path) -> T:
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    try:
+        # The slowest wait of these tests took 6 s on a loaded machine.
+        page.set_default_timeout(LIMIT_MS)
+        return look(page)
+    except BaseException:
+        page.screenshot(path=screenshot_on_error)
+        raise
+    finally:
+        # Those that the test itself opened, too.
+        for context in browser.contexts:
+            context.close()

@@ -79,11 +79,7 @@ def test_the_item_follows_the_session_through_its_states(lab: Lab, ui: Look) -> 
         "2 × H200 · running": {"gpus": 2, "gpu_type": "H200"},
         "1 GPU · saving": {"state": "checkpointing"},
         "1 GPU · parked · 3 cells held": {"state": "parked", "held_cells": 3, "node": None},
-        "1 GPU · waiting for 2 others to end": {
-            "state": "parked",
-            "withheld": "waiting for 2 others to end",
-            "node": None,
-        },
+        "1 GPU · waiting for 2 others to end": {"state": "parked", "withheld": "waiting for 2 others to end", "node": None},
         "1 GPU · restoring": {"state": "restoring"},
         "CPU · running": {"gpus": 0},
         "1 GPU · stopping": {"state": "stopping"},

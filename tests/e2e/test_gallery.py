@@ -31,9 +31,7 @@ def stranger() -> Iterator[socket.socket]:
 @pytest.fixture
 def gallery(tmp_path: Path, stranger: socket.socket) -> Path:
     for lr in (0.1, 10, 2):
-        write(
-            tmp_path / f"run-{lr}.ipynb", code("fit()", text("fitted\n"), shown(image_png=PNG)), parameters={"lr": lr}
-        )
+        write(tmp_path / f"run-{lr}.ipynb", code("fit()", text("fitted\n"), shown(image_png=PNG)), parameters={"lr": lr})
     evil = EVIL.replace("URL", f"http://127.0.0.1:{stranger.getsockname()[1]}")
     write(tmp_path / "evil.ipynb", code("x", shown(text_html=evil), text("harmless\n")), parameters={"lr": "x"})
     write(tmp_path / "bad.ipynb", failed("1 / 0", "ZeroDivisionError", "by zero"), parameters={}, state="failed")
@@ -59,9 +57,7 @@ def test_runs_are_sorted_and_opened(ui: Look, gallery: Path) -> None:
         assert frame.locator("img").evaluate("(one) => one.decode().then(() => one.naturalWidth)") == 1
         page.get_by_role("button", name="run-2.ipynb").click()
         expect(page.locator("iframe[title='run-2.ipynb']")).to_be_hidden()
-        expect(page.locator("tbody", has_text="bad.ipynb").locator("tr").first).to_contain_text(
-            "1: ZeroDivisionError: by zero"
-        )
+        expect(page.locator("tbody", has_text="bad.ipynb").locator("tr").first).to_contain_text("1: ZeroDivisionError: by zero")
 
     ui(look)
 

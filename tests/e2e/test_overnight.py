@@ -120,9 +120,7 @@ def test_everything_is_there_in_the_morning(lab: Lab, ui: Look, tmp_path: Path) 
         return kernel_id
 
     kernel_id = ui(evening)
-    assert all(not one.outputs for one in nbformat.read(lab.root / "night.ipynb", 4).cells), (
-        "the document knows nothing"
-    )
+    assert all(not one.outputs for one in nbformat.read(lab.root / "night.ipynb", 4).cells), "the document knows nothing"
 
     os.kill(json.loads((tmp_path / "state" / "service.json").read_text())["pid"], signal.SIGKILL)
     lab.again()

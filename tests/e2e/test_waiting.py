@@ -20,10 +20,7 @@ OUTPUT = ".jp-OutputArea-output"
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeService, Lab]]:
     home = tmp_path_factory.mktemp("lab")
-    with (
-        FakeService(home / "gpufair") as fake,
-        running_lab(home, environment={"GPUFAIR_STATE_DIR": str(fake.folder)}) as lab,
-    ):
+    with FakeService(home / "gpufair") as fake, running_lab(home, environment={"GPUFAIR_STATE_DIR": str(fake.folder)}) as lab:
         until(lambda: "gpufair-digits" in lab.request("GET", "api/kernelspecs")["kernelspecs"], 30)
         yield fake, lab
 
@@ -79,9 +76,7 @@ def test_a_cut_cell_shows_why_and_the_next_ones_wait(shared: tuple[FakeService, 
     """Nothing stays [*] for ever; running it again is all there is to do; no dialog, no lost tab."""
     fake, lab = shared
     fake.queueing = False
-    lab.write_notebook(
-        "cut.ipynb", "gpufair-digits", {"a": "import time\nprint('on')\ntime.sleep(60)", "b": "print('b')"}
-    )
+    lab.write_notebook("cut.ipynb", "gpufair-digits", {"a": "import time\nprint('on')\ntime.sleep(60)", "b": "print('b')"})
 
     def look(page: Page) -> None:
         kernel_id = lab.open(page, "cut.ipynb")
