@@ -95,11 +95,8 @@ def real_lab(tmp_path: Path, *, ends_by_itself: bool = False) -> Iterator[Lab]:
 
 @contextmanager
 def shared_lab(factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One for the tests of a file; call ``end_all`` after each.
-
-    It is killed in the end: whether all of it goes by itself is for ``test_session`` to see, and takes its time.
-    """
-    with real_lab(factory.mktemp("lab"), linger_s=120) as lab:
+    """One for the tests of a file; call ``end_all`` after each."""
+    with real_lab(factory.mktemp("lab")) as lab:
         yield lab
 
 

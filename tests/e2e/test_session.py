@@ -13,14 +13,14 @@ from playwright.sync_api import Page, expect
 
 from tests.e2e.conftest import Look
 from tests.e2e.lab import CURRENT_KERNEL, Lab
-from tests.e2e.real_lab import ITEM, end_all, real_lab, run_all
+from tests.e2e.real_lab import ITEM, end_all, real_lab, run_all, shared_lab
 
 PICTURE = Path(__file__).parents[2] / "docs" / "images" / "status-bar.png"
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with real_lab(tmp_path_factory.mktemp("lab")) as lab:
+    with shared_lab(tmp_path_factory) as lab:
         yield lab
 
 
