@@ -19,6 +19,7 @@ from gpufair.service.cpu_pool_options import CpuPoolOptions, read_cpu_pool
 from gpufair.service.durations import format_duration
 from gpufair.service.notification_options import NotificationOptions, read_notifications
 from gpufair.service.policy_options import OFF, YEAR, read_policy
+from gpufair.service.store_options import StoreOptions, read_store
 from gpufair.service.tables import NAME, ConfigError, Table, hint, shown
 from gpufair.service.toml_source import TomlSource, TomlSyntaxError
 
@@ -37,14 +38,13 @@ VIRTUAL_GPUS = 2  # of a laptop without NVML
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """How the service runs. ``linger`` None: until no session is busy. ``database`` "": SQLite in the state folder."""
+    """How the service runs. ``linger`` None: until no session is busy."""
 
     host: str = "127.0.0.1"
     port: int = 0  # 0 = any free one
     linger: Millis | None = Millis(15 * MINUTE)
     agent_silence: Millis = Millis(30 * SECOND)  # a node is lost after that
     snapshot_every: int = 1000  # events
-    database: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ class Config:
     """All options. ``users`` empty: anybody the operator names. ``source`` None: no file was found."""
 
     service: ServiceOptions = ServiceOptions()
+    store: StoreOptions = field(default_factory=StoreOptions)
     policy: Policy = field(default_factory=Policy)
     nodes: tuple[NodeConfig, ...] = ()
     profiles: tuple[Profile, ...] = ()
@@ -214,6 +215,7 @@ def parse_config(text: str, file: str) -> Config:
         root.fail('budgets has to name a file, like "budgets.toml"', "budgets")
     config = Config(
         service=_service(root.table("service")),
+        store=read_store(root.table("store"), Path(file).absolute().parent),
         policy=policy,
         nodes=nodes or DEFAULT_NODES,
         profiles=profiles or DEFAULT_PROFILES,
@@ -249,7 +251,6 @@ def _service(table: Table) -> ServiceOptions:
         linger=linger,
         agent_silence=table.duration("agent_silence", default.agent_silence, SECOND, HOUR),
         snapshot_every=table.integer("snapshot_every", default.snapshot_every, 1, 1_000_000),
-        database=table.text("database", default.database, longest=2048),
     )
     if not options.host:
         table.fail('host is empty; use "127.0.0.1" for this machine only', "host")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
 import sqlalchemy as sa
 
 from gpufair.service.outbox import Letter
-from gpufair.service.store import Entry, Loaded, NewEntry, Snapshot, Store
+from gpufair.service.store import Entry, Loaded, NewEntry, Place, Snapshot, Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,11 +24,13 @@ class Journal:
         self._store, self._thread = store, thread
 
     @classmethod
-    async def open(cls, url: str, core: str) -> Self:
-        """Open the store at ``url``; errors as of ``Store``."""
+    async def open(cls, place: Place | str, core: str, *, upgrade: bool = False) -> Self:
+        """Open the store there; arguments and errors as of ``Store``."""
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpufair-store")
         try:
-            store = await asyncio.get_running_loop().run_in_executor(thread, Store, url, core)
+            store = await asyncio.get_running_loop().run_in_executor(
+                thread, partial(Store, place, core, upgrade=upgrade)
+            )
         except BaseException:
             thread.shutdown(wait=False)
             raise

@@ -32,7 +32,7 @@ class NoSecret(GpufairError):
         self.where, self.why = where, why
 
     def __str__(self) -> str:
-        return f"the secret in {self.where} cannot be read ({self.why}); put it there, or correct [notifications]"
+        return f"the secret in {self.where} cannot be read ({self.why}); put it there, or correct the configuration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def _webhook(table: Table, folder: Path) -> WebhookOptions:
             key = "url" if address is url else "users"
             table.fail(f"{name} = {shown(address)}: expected https://…, or http:// to this machine", key)
     options = WebhookOptions(
-        url, users, _secret(table, "secret", folder), table.duration("timeout", TIMEOUT, SECOND, Millis(MINUTE))
+        url, users, read_secret(table, "secret", folder), table.duration("timeout", TIMEOUT, SECOND, Millis(MINUTE))
     )
     table.finish()
     return options
@@ -161,7 +161,7 @@ def _mail(table: Table, folder: Path) -> MailOptions:
         port=table.integer("port", {"starttls": 587, "tls": 465, "none": 25}[security], 1, 65535),
         security=security,
         user=table.text("user", ""),
-        password=_secret(table, "password", folder),
+        password=read_secret(table, "password", folder),
         sender=table.text("sender", ""),
         domain=table.text("domain", ""),
         users=_users(table),
@@ -189,7 +189,8 @@ def _users(table: Table) -> dict[str, str]:
     return users
 
 
-def _secret(table: Table, name: str, folder: Path) -> SecretPlace:
+def read_secret(table: Table, name: str, folder: Path) -> SecretPlace:
+    """The keys ``NAME_file`` and ``NAME_env``. ``folder``: what a relative path counts from."""
     file, variable = table.text(f"{name}_file", "", longest=4096), table.text(f"{name}_env", "")
     if file and variable:
         table.fail(f"{name}_file and {name}_env are both given; leave one out", f"{name}_env")

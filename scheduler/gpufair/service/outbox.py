@@ -13,12 +13,13 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from gpufair.service.database import metadata
+
 MOST_WAITING: Final = 10_000  # beyond that the oldest are given up: a channel that is down for long must not fill the disk
 FIRST_PAUSE_MS: Final = 5_000
 LONGEST_PAUSE_MS: Final = 3_600_000
 MOST_TRIES: Final = 20  # about ten hours of them
 
-metadata = sa.MetaData()
 _outbox = sa.Table(
     "outbox",
     metadata,

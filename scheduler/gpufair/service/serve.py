@@ -40,7 +40,6 @@ from gpufair.service.lifetime import Lifetime
 from gpufair.service.listening import ServeError, Server, listen, only_service
 from gpufair.service.runtime import Options, Runtime
 from gpufair.service.secrets import Secrets
-from gpufair.service.store import sqlite_url
 from gpufair.service.telling import tell
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -123,7 +122,8 @@ async def _open(
     nodes = await asyncio.to_thread(inventories, config.nodes)
     owner = owner_name()
     _write_tokens(state_dir, secrets, config)
-    journal = await Journal.open(config.service.database or sqlite_url(state_dir), version)
+    # Nobody stands by who could upgrade a laptop's journal; a shared one others may be using.
+    journal = await Journal.open(config.store.place(state_dir), version, upgrade=embedded)
     stack.push_async_callback(journal.close)
     told = config.notifications
     options = Options(config.service.snapshot_every, config.suggest_cpu_after, channels=told.channels)

@@ -1,6 +1,6 @@
 """The journal: every event with the actions decided, appended and committed before anybody is answered.
 
-SQLite in WAL mode with ``synchronous=FULL`` by default: a committed append survives kill -9 and a power cut. Each entry
+A committed append survives kill -9 and a power cut, of the database server too (``database``). Each entry
 carries a digest over itself and its predecessor, so that a damaged or missing entry is noticed and named at the start.
 All methods block; ``gpufair.service.journal`` calls them in one thread.
 """
@@ -9,73 +9,49 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from gpufair.core.errors import GpufairError
-from gpufair.service import outbox
+from gpufair.service import outbox, schema
+from gpufair.service.database import (
+    JOURNAL_FILE,
+    Place,
+    StoreError,
+    StoreUnavailable,
+    open_engine,
+    sqlite_url,
+    translated,
+)
 from gpufair.service.outbox import Letter
+from gpufair.service.schema import SCHEMA_VERSION
+from gpufair.service.schema import details as _details
+from gpufair.service.schema import journal as _journal
+from gpufair.service.schema import meta as _meta
+from gpufair.service.schema import snapshots as _snapshots
+
+__all__ = [
+    "JOURNAL_FILE",
+    "SCHEMA_VERSION",
+    "Entry",
+    "Loaded",
+    "NewEntry",
+    "Place",
+    "Snapshot",
+    "Store",
+    "StoreError",
+    "StoreUnavailable",
+    "chained",
+    "digest_of",
+    "sqlite_url",
+]
 
 R = TypeVar("R")
 
-SCHEMA_VERSION: Final = 1
 KEPT_SNAPSHOTS: Final = 3
-JOURNAL_FILE: Final = "journal.sqlite"
-
-_metadata = sa.MetaData()
-_journal = sa.Table(
-    "journal",
-    _metadata,
-    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("at_ms", sa.BigInteger, nullable=False),
-    sa.Column("event", sa.Text, nullable=False),
-    sa.Column("actions", sa.Text, nullable=False),
-    sa.Column("core", sa.String(64), nullable=False),  # version of the core that decided
-    sa.Column("policy", sa.String(64), nullable=False),  # digest of the options it decided by
-    sa.Column("digest", sa.String(64), nullable=False),
-)
-_snapshots = sa.Table(
-    "snapshots",
-    _metadata,
-    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("at_ms", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("digest", sa.String(64), nullable=False),
-)
-_details = sa.Table(
-    "details",  # what the service knows of a workload beside the core's facts
-    _metadata,
-    sa.Column("workload", sa.String(255), primary_key=True),
-    sa.Column("detail", sa.Text, nullable=False),
-)
-_meta = sa.Table(
-    "meta",
-    _metadata,
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("value", sa.Text, nullable=False),
-)
-
-
-class StoreUnavailable(GpufairError):
-    """The store cannot be written (or read) now. Nothing of what was asked has happened."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-
-    def __str__(self) -> str:
-        return f"the journal cannot be written ({self.why}), so nothing was changed; make room or mend it and try again"
-
-
-class StoreError(GpufairError):
-    """The store cannot be used at all: damaged, or of another version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +94,30 @@ class Store:
     """One journal. Not thread-safe: use it from one thread.
 
     Args:
-        url: An SQLAlchemy URL; ``sqlite:///…`` for a file.
+        place: Where it is kept: an SQLAlchemy URL, with a ``Place`` around it if it takes a password.
         core: Version of the core, noted with each entry.
+        upgrade: Take over an older schema at once. Else it is refused: other services may still use it.
 
     Raises:
+        SchemaOutdated: Its schema is older, and ``upgrade`` was not asked for.
         StoreError: Its schema is newer than this version knows, or it is no journal.
         StoreUnavailable: It can't be opened.
     """
 
-    def __init__(self, url: str, core: str) -> None:
+    def __init__(self, place: Place | str, core: str, *, upgrade: bool = False) -> None:
         self._core = core
         self._seq = 0
         self._digest = ""
+        place = Place(place) if isinstance(place, str) else place
+        self._shown = place.shown
+        self._engine = open_engine(place)
         try:
-            self._engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=_connect_args(url))
-        except (SQLAlchemyError, ImportError) as err:
-            raise StoreError(f"the database {_shown(url)} cannot be used: {_reason(err)}") from err
-        if self._engine.dialect.name == "sqlite":
-            sa.event.listen(self._engine, "connect", _durable_sqlite)
-        with self._translated():
-            self._check_schema()
-            self._seek_end()
+            with self._translated():
+                (schema.upgrade if upgrade else schema.prepare)(self._engine, self._shown)
+                self._seek_end()
+        except BaseException:
+            self._engine.dispose()
+            raise
 
     @property
     def seq(self) -> int:
@@ -203,7 +182,12 @@ class Store:
         Raises:
             StoreUnavailable: It could not be written. Nothing is lost: the journal has it all.
         """
-        row = {"seq": snapshot.seq, "at_ms": snapshot.at_ms, "state": snapshot.state, "digest": digest_of(snapshot.state)}
+        row = {
+            "seq": snapshot.seq,
+            "at_ms": snapshot.at_ms,
+            "state": snapshot.state,
+            "digest": digest_of(snapshot.state),
+        }
         with self._translated(), self._engine.begin() as connection:
             connection.execute(sa.delete(_snapshots).where(_snapshots.c.seq == snapshot.seq))
             connection.execute(sa.insert(_snapshots), row)
@@ -289,26 +273,6 @@ class Store:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    def _check_schema(self) -> None:
-        names = set(sa.inspect(self._engine).get_table_names())
-        if "meta" in names:
-            version = self.meta("schema")
-            if version is None or not version.isdigit():
-                raise StoreError(f"{_shown(str(self._engine.url))} names no schema version; it is no journal of ours")
-            if int(version) > SCHEMA_VERSION:
-                raise StoreError(
-                    f"{_shown(str(self._engine.url))} has schema {version}, this version of gpufair knows up to "
-                    f"{SCHEMA_VERSION}; use the newer gpufair that wrote it, or another --state-dir"
-                )
-            outbox.metadata.create_all(self._engine)  # earlier versions had none, and need none
-            return
-        if names:
-            raise StoreError(f"{_shown(str(self._engine.url))} holds something else ({', '.join(sorted(names)[:4])})")
-        with self._engine.begin() as connection:
-            _metadata.create_all(connection)
-            outbox.metadata.create_all(connection)
-            connection.execute(sa.insert(_meta), {"key": "schema", "value": str(SCHEMA_VERSION)})
-
     def _seek_end(self) -> None:
         with self._engine.connect() as connection:
             last = connection.execute(
@@ -324,46 +288,8 @@ class Store:
                 return Snapshot(row.seq, row.at_ms, row.state)
         return None
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Errors of the database as ours."""
-        try:
-            yield
-        except DBAPIError as err:
-            if "file is not a database" in str(err.orig) or "malformed" in str(err.orig):
-                raise StoreError(
-                    f"{_shown(str(self._engine.url))} is damaged: {_reason(err)}; restore a backup"
-                ) from err
-            raise StoreUnavailable(_reason(err)) from err
-        except SQLAlchemyError as err:
-            raise StoreUnavailable(_reason(err)) from err
-
-
-def sqlite_url(state_dir: Path) -> str:
-    """The URL of the journal in a state folder; the file is made (0600) if there is none.
-
-    Raises:
-        StoreUnavailable: It can't be made.
-    """
-    path = state_dir / JOURNAL_FILE
-    try:
-        # SQLite gives its -wal and -shm files the mode of this one.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError as err:
-        raise StoreUnavailable(f"{path}: {err.strerror or err}") from err
-    return f"sqlite:///{path}"
-
-
-def _connect_args(url: str) -> dict[str, Any]:
-    # One thread uses it, but not the one that opened it.
-    return {"check_same_thread": False, "timeout": 5.0} if url.startswith("sqlite") else {}
-
-
-def _durable_sqlite(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self._shown)
 
 
 def chained(previous: str, seq: int, entry: NewEntry) -> str:
@@ -374,15 +300,3 @@ def chained(previous: str, seq: int, entry: NewEntry) -> str:
 def digest_of(text: str) -> str:
     """The digest of a text, as it is kept beside it."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _reason(err: BaseException) -> str:
-    return str(getattr(err, "orig", None) or err).strip().splitlines()[0]
-
-
-def _shown(url: str) -> str:
-    """An URL without its password."""
-    try:
-        return sa.make_url(url).render_as_string(hide_password=True)
-    except SQLAlchemyError:
-        return "(not an URL)"

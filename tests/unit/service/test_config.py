@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,21 @@ def test_the_checkpoint_store_has_rules() -> None:
     assert options(text) == StoreOptions("never", True, 2 << 30, 10 << 30, 5, 7 * 86_400.0)
 
 
+def test_the_journal_may_be_in_postgresql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its password is where no log and no child process finds it."""
+    assert parse_config("", "g.toml").store.place(tmp_path).url == f"sqlite:///{tmp_path}/journal.sqlite"
+    text = '[store]\nurl = "postgresql://gpufair@db/gpufair"\npassword_'
+    monkeypatch.setenv("DB_PASSWORD", "hush")
+    place = parse_config(text + 'env = "DB_PASSWORD"', "g.toml").store.place(tmp_path)
+    assert "DB_PASSWORD" not in os.environ
+    (tmp_path / "db.password").write_text("hush\n")
+    other = parse_config(text + 'file = "db.password"', str(tmp_path / "g.toml")).store.place(tmp_path)
+    for one in (place, other):
+        assert one.password is not None
+        assert one.password() == "hush"
+        assert "hush" not in one.shown + repr(one)
+
+
 def test_when_unused_gpus_are_worth_a_word() -> None:
     """Two hours unless it is said otherwise; and which files tell that GPUs are used."""
     assert parse_config("", "t").suggest_cpu_after == 2 * HOUR
@@ -201,6 +217,11 @@ def test_without_a_file_a_laptop_works() -> None:
 
 
 BAD = [
+    ('[store]\nurl = "postgresql://a:secret@db/gpufair"', 2, ["password_file", "password_env"]),
+    ('[store]\nurl = "postgresql://a@db/gpufair?password=secret"', 2, ["password_file"]),
+    ('[store]\nurl = "mysql://db/gpufair"', 2, ["postgresql://"]),
+    ('[store]\nurl = "db"', 2, ["postgresql://"]),
+    ('[store]\npassword_env = "X"', 1, ["no url"]),
     ("[policy]\nwindw = '7d'", 2, ["windw", "did you mean 'window'"]),
     ("[policy]\nwindow = 7", 2, ["7", "no unit", '"7s"']),
     ("[policy]\nwindow = '7'", 2, ["no unit"]),

@@ -5,23 +5,47 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gpufair.service.store import NewEntry, Snapshot, Store, StoreError, StoreUnavailable, sqlite_url
+from gpufair.service.store import (
+    SCHEMA_VERSION,
+    NewEntry,
+    Snapshot,
+    Store,
+    StoreError,
+    StoreUnavailable,
+    sqlite_url,
+)
+from tests.postgres import Postgres, postgres, run
 
 
 def entry(number: int, size: int = 10) -> NewEntry:
     return NewEntry(1000 + number, f'{{"n":{number},"x":"{"x" * size}"}}', "[]", "p")
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return sqlite_url(tmp_path)
+    url: str = request.getfixturevalue("server").database()
+    return url
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def file_url(tmp_path: Path) -> str:
     return sqlite_url(tmp_path)
 
 
@@ -66,14 +90,14 @@ def test_the_last_entry_before_an_instant(url: str) -> None:
     store.close()
 
 
-def test_a_damaged_snapshot_is_passed_over(url: str, tmp_path: Path) -> None:
+def test_a_damaged_snapshot_is_passed_over(url: str) -> None:
     """An older one with a longer tail gives the same state."""
     store = Store(url, "1")
     store.append([entry(1), entry(2), entry(3)])
     store.save_snapshot(Snapshot(1, 1001, "one"))
     store.save_snapshot(Snapshot(2, 1002, "two"))
     store.close()
-    _sql(tmp_path, "UPDATE snapshots SET state = 'tw0' WHERE seq = 2")
+    _sql(url, "UPDATE snapshots SET state = 'tw0' WHERE seq = 2")
     store = Store(url, "1")
     loaded = store.load()
     assert loaded.snapshot == Snapshot(1, 1001, "one")
@@ -91,23 +115,23 @@ def test_a_damaged_snapshot_is_passed_over(url: str, tmp_path: Path) -> None:
         ("DELETE FROM journal WHERE seq = 2", "journal entry 2 is missing"),
     ],
 )
-def test_damage_is_named(url: str, tmp_path: Path, damage: str, said: str) -> None:
+def test_damage_is_named(url: str, damage: str, said: str) -> None:
     """A start on a journal that lies would charge somebody wrongly: it is refused, with the entry's number."""
     store = Store(url, "1")
     store.append([entry(1), entry(2), entry(3)])
     store.close()
-    _sql(tmp_path, damage)
+    _sql(url, damage)
     store = Store(url, "1")
     with pytest.raises(StoreError, match=said):
         store.load()
     store.close()
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_something_else_is_refused(url: str, tmp_path: Path) -> None:
     """Neither another program's database nor garbage is overwritten."""
-    _sql(tmp_path, "CREATE TABLE recipes (name TEXT)")
+    _sql(url, "CREATE TABLE recipes (name TEXT)")
     with pytest.raises(StoreError, match="something else"):
-        Store(sqlite_url(tmp_path), "1")
+        Store(url, "1")
     other = tmp_path / "b"
     other.mkdir()
     (other / "journal.sqlite").write_bytes(b"not a database, but quite long " * 200)
@@ -115,26 +139,26 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         Store(sqlite_url(other), "1")
 
 
-def test_a_newer_schema_is_refused(url: str, tmp_path: Path) -> None:
+def test_a_newer_schema_is_refused(url: str) -> None:
     """An older version must not write into what it does not understand."""
     Store(url, "1").close()
-    _sql(tmp_path, "UPDATE meta SET value = '999' WHERE key = 'schema'")
-    with pytest.raises(StoreError, match=r"schema 999.*knows up to 1"):
+    _sql(url, "UPDATE meta SET value = '999' WHERE key = 'schema'")
+    with pytest.raises(StoreError, match=rf"schema 999.*knows up to {SCHEMA_VERSION}"):
         Store(url, "1")
 
 
-def test_only_the_owner_can_read_it(url: str, tmp_path: Path) -> None:
+def test_only_the_owner_can_read_it(file_url: str, tmp_path: Path) -> None:
     """Submissions may say what somebody works on."""
-    store = Store(url, "1")
+    store = Store(file_url, "1")
     store.append([entry(1)])
     for path in tmp_path.iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
     store.close()
 
 
-def test_a_full_database_refuses_and_recovers(url: str, tmp_path: Path) -> None:
+def test_a_full_database_refuses_and_recovers(file_url: str) -> None:
     """Nothing of a refused append is kept, and appends go on, without a gap, once there is room."""
-    store = Store(url, "1")
+    store = Store(file_url, "1")
     store.append([entry(1)], {"w": {"a": 1}})
     with store._engine.begin() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
@@ -173,10 +197,10 @@ print(len(store.load().tail) - kept)
 """
 
 
-def test_writes_that_the_system_refuses(url: str) -> None:
+def test_writes_that_the_system_refuses(file_url: str) -> None:
     """The same with a real write error (a file size limit) in the middle of the WAL."""
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, url], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FULL_DISK, file_url], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.strip() == "1", done.stderr
     assert "refused the journal cannot be written" in done.stderr
@@ -196,7 +220,7 @@ while True:
 """
 
 
-def test_kill_9_loses_nothing_that_was_acknowledged(url: str, tmp_path: Path) -> None:
+def test_kill_9_loses_nothing_that_was_acknowledged(url: str) -> None:
     """A writer is killed at random moments, eight times on the same journal."""
     seed = 20261129
     rng = random.Random(seed)
@@ -220,8 +244,6 @@ def test_kill_9_loses_nothing_that_was_acknowledged(url: str, tmp_path: Path) ->
         store.close()
 
 
-def _sql(folder: Path, statement: str) -> None:
-    connection = sqlite3.connect(folder / "journal.sqlite")
-    with connection:
-        connection.execute(statement)
-    connection.close()
+def _sql(url: str, statement: str) -> None:
+    """Somebody else writes into it."""
+    run(url, statement)

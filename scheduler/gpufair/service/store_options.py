@@ -1,0 +1,53 @@
+"""``[store]`` of the configuration: where the journal is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError
+
+from gpufair.service.database import POSTGRESQL, Place, sqlite_url
+from gpufair.service.notification_options import SecretPlace, read_secret
+from gpufair.service.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """``url`` "": SQLite in the state folder. ``password``: of a PostgreSQL server, if not libpq itself knows it."""
+
+    url: str = ""
+    password: SecretPlace = field(default_factory=SecretPlace)
+
+    def place(self, state_dir: Path) -> Place:
+        """Where the journal of a service is kept.
+
+        Raises:
+            StoreUnavailable: The file of the journal can't be made.
+        """
+        if not self.url:
+            return Place(sqlite_url(state_dir))
+        return Place(self.url, self.password.reader() if self.password else None)
+
+
+def read_store(table: Table, folder: Path) -> StoreOptions:
+    """The table as options. ``folder``: what relative paths count from.
+
+    Raises: ConfigError: Something in it is not valid.
+    """
+    options = StoreOptions(table.text("url", "", longest=2048), read_secret(table, "password", folder))
+    if options.url:
+        try:
+            url = sa.make_url(options.url)
+        except ArgumentError:
+            table.fail("url is no database URL; expected one like postgresql://gpufair@db.example.org/gpufair", "url")
+        if url.get_backend_name() != POSTGRESQL:
+            table.fail("url: only postgresql://… can stand here; without it the journal is SQLite in the state folder", "url")
+        if url.password is not None or "password" in url.query:
+            # Whoever may read the file of options may not be meant to read this; and URLs end up in logs.
+            table.fail("url has a password in it; use password_file or password_env, or libpq's own ~/.pgpass", "url")
+    elif options.password:
+        table.fail("a password is given, but no url that it is for", None)
+    table.finish()
+    return options
