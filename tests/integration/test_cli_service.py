@@ -179,6 +179,8 @@ def test_an_operators_day(served: Place) -> None:
         status = served.json("status")
         assert (status["gpus"], status["counts"]["running"], status["mode"]) == ({"total": 1, "free": 0}, 1, "shared")
         assert "0 free of 1 on 1 node" in served.gpufair("status").stdout
+        doctor = served.json("doctor")
+        assert doctor["healthy"], doctor
 
         (queued,) = served.json("queue")["workloads"]
         assert (queued["id"], queued["position"]) == (second.id, 1)

@@ -11,6 +11,7 @@ from gpufair.cli import (
     budgets,
     checkpoints,
     cpu_pool,
+    doctor,
     drill,
     figures,
     foresight,
@@ -87,6 +88,7 @@ app.command("replay", rich_help_panel=_TRY)(replaying.replay)
 app.command("snapshot", rich_help_panel=_TRY)(snapshots.snapshot)
 app.command("whatif", rich_help_panel=_TRY)(whatif.whatif)
 app.add_typer(cpu_pool.cpu, name="cpu", rich_help_panel=_RUN)
+app.command("doctor", rich_help_panel=_RUN)(doctor.doctor)
 app.command("serve", rich_help_panel=_RUN)(run.serve)
 app.command("demo", rich_help_panel=_RUN)(run.demo)
 app.command("lab", rich_help_panel=_RUN)(run.lab)

@@ -11,10 +11,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpufair.client.errors import Unavailable
 from gpufair.paths import SERVICE_FILE, state_dir
+
+if TYPE_CHECKING:
+    import httpx
 
 MAX_FILE_BYTES = 64 * 1024  # service.json and token files are a few hundred bytes
 HEALTH_TIMEOUT_S = 2.0
@@ -101,18 +105,40 @@ def health(endpoint: Endpoint, timeout_s: float = HEALTH_TIMEOUT_S) -> None:
     Raises:
         Unavailable: It does not.
     """
+    answer = _asked(endpoint, "healthz", timeout_s)
+    if answer.status_code != 200:
+        raise Unavailable(f"asking {endpoint.url}/healthz", f"the answer was HTTP {answer.status_code}", _where(endpoint))
+
+
+def readiness(endpoint: Endpoint, timeout_s: float = HEALTH_TIMEOUT_S) -> str:
+    """Why the service takes nothing in now; "" if it does.
+
+    Raises:
+        Unavailable: It does not answer.
+    """
+    answer = _asked(endpoint, "readyz", timeout_s)
+    if answer.status_code == 200:
+        return ""
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"the answer was HTTP {answer.status_code}"
+
+
+def _asked(endpoint: Endpoint, path: str, timeout_s: float) -> httpx.Response:
     import httpx  # noqa: PLC0415  # 100 ms that `--help` and completion of flags need not pay
 
-    asked = f"asking {endpoint.url}/healthz"
-    where = f"the service's log is in {endpoint.folder}" if endpoint.folder else "check $GPUFAIR_URL and the service"
     try:
         # trust_env only for far services: a corporate proxy must not be asked for loopback.
         with httpx.Client(trust_env=not endpoint.loopback, timeout=timeout_s) as http:
-            answer = http.get(f"{endpoint.url}/healthz")
+            return http.get(f"{endpoint.url}/{path}")
     except (httpx.HTTPError, httpx.InvalidURL) as err:
-        raise Unavailable(asked, f"no answer within {timeout_s:g} s ({str(err) or type(err).__name__})", where) from err
-    if answer.status_code != 200:
-        raise Unavailable(asked, f"the answer was HTTP {answer.status_code}", where)
+        said = f"no answer within {timeout_s:g} s ({str(err) or type(err).__name__})"
+        raise Unavailable(f"asking {endpoint.url}/{path}", said, _where(endpoint)) from err
+
+
+def _where(endpoint: Endpoint) -> str:
+    return f"the service's log is in {endpoint.folder}" if endpoint.folder else "check $GPUFAIR_URL and the service"
 
 
 def _environ_token(environ: Mapping[str, str]) -> str:
