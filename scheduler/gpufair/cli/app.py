@@ -11,6 +11,7 @@ from gpufair.cli import (
     budgets,
     checkpoints,
     cpu_pool,
+    database,
     doctor,
     drill,
     figures,
@@ -89,6 +90,7 @@ app.command("snapshot", rich_help_panel=_TRY)(snapshots.snapshot)
 app.command("whatif", rich_help_panel=_TRY)(whatif.whatif)
 app.add_typer(cpu_pool.cpu, name="cpu", rich_help_panel=_RUN)
 app.command("doctor", rich_help_panel=_RUN)(doctor.doctor)
+app.add_typer(database.database, name="db", rich_help_panel=_RUN)
 app.command("serve", rich_help_panel=_RUN)(run.serve)
 app.command("demo", rich_help_panel=_RUN)(run.demo)
 app.command("lab", rich_help_panel=_RUN)(run.lab)

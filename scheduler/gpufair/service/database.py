@@ -75,8 +75,10 @@ def sqlite_url(state_dir: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def open_engine(place: Place) -> sa.Engine:
+def open_engine(place: Place, *, reading: bool = False) -> sa.Engine:
     """An engine of one connection, which comes back by itself after it was lost. Nothing is connected yet.
+
+    ``reading``: whoever uses it writes nothing, so that a file need not be made durable.
 
     Raises:
         StoreError: There is no such kind of database here.
@@ -92,8 +94,9 @@ def open_engine(place: Place) -> sa.Engine:
         remedy = "; pip install 'jupyter-gpufair[postgresql]'" if isinstance(err, ImportError) else ""
         raise StoreError(f"the database {place.shown} cannot be used: {reason(err)}{remedy}") from err
     if engine.dialect.name == SQLITE:
-        sa.event.listen(engine, "connect", _durable_sqlite)
         sa.event.listen(engine, "begin", _begin)
+        if not reading:
+            sa.event.listen(engine, "connect", _durable_sqlite)
     else:
         sa.event.listen(engine, "connect", _durable_postgresql)
     if (password := place.password) is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
 
-from gpufair.service.database import POSTGRESQL, Place, sqlite_url
+from gpufair.service.database import JOURNAL_FILE, POSTGRESQL, Place, StoreError, sqlite_url
 from gpufair.service.notification_options import SecretPlace, read_secret
 from gpufair.service.tables import Table
 
@@ -29,6 +29,16 @@ class StoreOptions:
         if not self.url:
             return Place(sqlite_url(state_dir))
         return Place(self.url, self.password.reader() if self.password else None)
+
+    def existing(self, state_dir: Path) -> Place:
+        """The same, and no file is made.
+
+        Raises:
+            StoreError: There is none.
+        """
+        if not self.url and not (state_dir / JOURNAL_FILE).is_file():
+            raise StoreError(f"there is no journal in {state_dir}; name the --state-dir or --config of the service")
+        return self.place(state_dir)
 
 
 def read_store(table: Table, folder: Path) -> StoreOptions:
