@@ -106,10 +106,10 @@ def _room(folder: Path, about: str) -> Iterator[Finding]:
 
 
 def _journal(patient: Patient) -> Iterator[Finding]:
-    from gpufair.service.store import JOURNAL_FILE  # noqa: PLC0415  # as above
+    from gpufair.service.database import JOURNAL_FILE  # noqa: PLC0415  # as above
 
     path = patient.folder / JOURNAL_FILE
-    if (patient.config and patient.config.service.database) or not path.exists():
+    if (patient.config and patient.config.store.url) or not path.exists():
         return  # a database is asked for by the service: see its readiness
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)) as database:
