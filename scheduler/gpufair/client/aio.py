@@ -107,12 +107,12 @@ class AsyncClient:
                     "GET",
                     f"{endpoint.url}{API}/events",
                     params={"holder": str(int(holder))},
-                    headers=headers(endpoint, {"Accept": "text/event-stream"}),
+                    headers=headers(endpoint, follower.headers()),
                     timeout=stream_timeout(),
                 ) as answer:
                     if answer.status_code != 200:
                         raise refusal(answer, await answer.aread())
-                    for event in follower.opened():
+                    for event in follower.opened(answer.headers):
                         yield event
                     async for chunk in answer.aiter_bytes():
                         for event in follower.received(chunk):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx
@@ -23,6 +24,7 @@ LONGEST_PAUSE_S = 5.0
 # The service sends a comment every 15 s: three missed ones mean that the connection is dead without having closed.
 SILENCE_S = 45.0
 CONNECT_S = 5.0
+RESUMED = "gpufair-resumed"  # the header that says that only what was missed follows
 _ERROR_BYTES = 64 * 1024
 
 
@@ -65,11 +67,16 @@ class Follower:
         self._parser = SseParser()
         self._listing: set[str] | None = None
         self._refused_by: Endpoint | None = None
+        self._last = ""  # which change was heard of last; "" while a listing is incomplete
 
-    def opened(self) -> list[Event]:
-        """The stream answered 200."""
+    def headers(self) -> dict[str, str]:
+        """What to ask with: a stream that broke goes on where it broke, if the service still can."""
+        return {"Accept": "text/event-stream"} | ({"Last-Event-ID": self._last} if self._last else {})
+
+    def opened(self, answered: Mapping[str, str]) -> list[Event]:
+        """The stream answered 200, with these headers."""
         self._parser = SseParser()
-        return self._relist()
+        return [] if self._last and answered.get(RESUMED) == "1" else self._relist()
 
     def received(self, chunk: bytes) -> list[Event]:
         """Events in the bytes that came.
@@ -110,7 +117,7 @@ class Follower:
         return err.status == 401 and self._where.may_move and not again
 
     def _relist(self) -> list[Event]:
-        self._listing = set()
+        self._listing, self._last = set(), ""
         return [Resync()]
 
     def _events(self, message: SseMessage) -> list[Event]:
@@ -118,6 +125,7 @@ class Follower:
             return self._relist()
         if message.event == "synced":
             live, self._listing = frozenset(self._listing or ()), None
+            self._last = message.id
             return [Synced(live)]
         if message.event != "workload":
             return []  # a newer service may say more
@@ -126,7 +134,9 @@ class Follower:
         except (ValueError, BadAnswer) as err:
             log.warning("left out a workload of the event stream that makes no sense: %s", err)
             return []
-        if self._listing is not None:
+        if self._listing is None:
+            self._last = message.id
+        else:
             (self._listing.add if workload.live else self._listing.discard)(workload.id)
         return [WorkloadEvent(workload)]
 

@@ -106,12 +106,12 @@ class Client:
                     "GET",
                     f"{endpoint.url}{API}/events",
                     params={"holder": str(int(holder))},
-                    headers=headers(endpoint, {"Accept": "text/event-stream"}),
+                    headers=headers(endpoint, follower.headers()),
                     timeout=stream_timeout(),
                 ) as answer:
                     if answer.status_code != 200:
                         raise refusal(answer, answer.read())
-                    yield from follower.opened()
+                    yield from follower.opened(answer.headers)
                     for chunk in answer.iter_bytes():
                         yield from follower.received(chunk)
             except (httpx.HTTPError, ClientError) as caught:

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 CAPACITY = 2048  # changes; a reader that is further behind gets a fresh listing instead
 
 
-class Subscription:
-    """One subscriber's line. ``get`` gives the next Workload object; None says that changes were dropped: list anew."""
+class Change(NamedTuple):
+    """A Workload object as it became; ``id`` says which change that was."""
 
-    def __init__(self, capacity: int = CAPACITY) -> None:
-        self._line: deque[dict[str, Any] | None] = deque()
+    id: str
+    view: dict[str, Any]
+
+
+class Subscription:
+    """One subscriber's line. ``get`` gives the next change; None says that changes were dropped: list anew.
+
+    Args:
+        since: Which change was the last before it.
+        missed: Those that it is told first.
+    """
+
+    def __init__(self, capacity: int = CAPACITY, since: str = "", missed: Iterable[Change] = ()) -> None:
+        self.since = since
+        self._line: deque[Change | None] = deque(missed)
         self._capacity = capacity
         self._filled = asyncio.Event()
 
-    def put(self, item: dict[str, Any]) -> None:
+    def put(self, item: Change) -> None:
         """Add a change; a line that is full is emptied and begins with the note that changes were dropped."""
         if len(self._line) >= self._capacity:
             # Every change carries the whole workload, so a listing makes up for all that was missed.
@@ -27,7 +41,7 @@ class Subscription:
         self._line.append(item)
         self._filled.set()
 
-    async def get(self) -> dict[str, Any] | None:
+    async def get(self) -> Change | None:
         """Wait for the next change."""
         while not self._line:
             self._filled.clear()
@@ -40,6 +54,9 @@ class Broadcast:
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
+        # Numbers begin anew with each start, so that a change of another process is never taken for one of this.
+        self._boot, self._count = secrets.token_hex(4), 0
+        self._last: deque[Change] = deque(maxlen=CAPACITY)
 
     @property
     def listeners(self) -> int:
@@ -48,9 +65,24 @@ class Broadcast:
 
     def subscribe(self, capacity: int = CAPACITY) -> Subscription:
         """Begin to listen."""
-        subscription = Subscription(capacity)
+        return self._joined(Subscription(capacity, self._id()))
+
+    def resume(self, last: str) -> Subscription | None:
+        """Go on listening after the change ``last``; None if what came since is not known any more."""
+        boot, _, number = last.partition("-")
+        if boot != self._boot or not (number.isascii() and number.isdecimal()) or len(number) > len(str(self._count)):
+            return None
+        missed = self._count - int(number)
+        if not 0 <= missed <= len(self._last):
+            return None
+        return self._joined(Subscription(since=last, missed=list(self._last)[len(self._last) - missed :]))
+
+    def _joined(self, subscription: Subscription) -> Subscription:
         self._subscriptions.add(subscription)
         return subscription
+
+    def _id(self) -> str:
+        return f"{self._boot}-{self._count}"
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop listening."""
@@ -59,5 +91,8 @@ class Broadcast:
     def publish(self, items: Iterable[dict[str, Any]]) -> None:
         """Tell everybody, in order."""
         for item in items:
+            self._count += 1
+            change = Change(self._id(), item)
+            self._last.append(change)
             for subscription in self._subscriptions:
-                subscription.put(item)
+                subscription.put(change)

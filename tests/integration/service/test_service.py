@@ -277,6 +277,8 @@ def test_the_event_stream(rig: Rig) -> None:
         for line in lines:
             if line.startswith("event: "):
                 kind = line.removeprefix("event: ")
+            elif line.startswith("id: "):
+                last = line.removeprefix("id: ")
             elif line.startswith("data: "):
                 seen.append((kind, json.loads(line.removeprefix("data: "))))
                 if kind == "synced":
@@ -293,6 +295,12 @@ def test_the_event_stream(rig: Rig) -> None:
     assert states[0] == "running"
     assert "checkpointing" in states
     until("the holder to be gone", lambda: rig.ask("GET", "/status")["holders"] == 0)
+    # Who was cut off hears of what it missed, and of nothing else.
+    rig.ask("POST", "/workloads/v/resume")
+    with rig.http.stream("GET", "/events", headers={"Last-Event-ID": last}) as stream:
+        assert stream.headers["gpufair-resumed"] == "1"
+        first = next(line for line in stream.iter_lines() if line.startswith("data: "))
+    assert json.loads(first.removeprefix("data: "))["state"] != "parked"
     assert rig.ask("GET", "/status")["linger_until_s"] is not None
 
 

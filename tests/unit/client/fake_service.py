@@ -29,6 +29,7 @@ class Asked:
     token: str
     body: bytes
     content_type: str
+    last_event_id: str = ""
 
     @property
     def json(self) -> Any:
@@ -130,6 +131,7 @@ class FakeService:
                     self.headers.get("Authorization", "").removeprefix("Bearer "),
                     self.rfile.read(int(self.headers.get("Content-Length") or 0)),
                     self.headers.get("Content-Type", ""),
+                    self.headers.get("Last-Event-ID", ""),
                 )
                 fake.asked.append(asked)
                 reply = fake._reply(asked)
@@ -154,6 +156,8 @@ class FakeService:
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Connection", "close")
+                for name, value in reply.headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 for chunk in reply.chunks or ():
                     self.wfile.write(chunk)

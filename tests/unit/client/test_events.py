@@ -33,8 +33,9 @@ EVENTS = "GET /api/v1/events"
 Watch = Callable[..., list[Event]]
 
 
-def message(event: str, data: object) -> bytes:
-    return f"event: {event}\ndata: {json.dumps(data)}\n\n".encode()
+def message(event: str, data: object, id: str = "") -> bytes:  # noqa: A002  # as the stream calls it
+    named = f"id: {id}\n" if id else ""
+    return f"{named}event: {event}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 def stream(*messages: bytes, hang_up: threading.Event | None = None) -> Reply:
@@ -115,6 +116,24 @@ def test_a_broken_stream_is_announced_and_opened_again(fake: FakeService, watch:
     assert "cannot serve now" in seen[3].reason
     assert short(seen[5:]) == ["synced ", "Disconnected"]
     assert fake.calls(EVENTS)[0].query == {"holder": ["0"]}
+
+
+def test_a_broken_stream_goes_on_where_it_broke(fake: FakeService, watch: Watch) -> None:
+    """A proxy that cuts streams off costs no listing; where too much was missed, one comes."""
+    fake.routes[EVENTS] = [
+        stream(message("workload", workload("a")), message("synced", {}, "x-0"), message("workload", workload("b"), "x-1")),
+        Reply(chunks=(message("workload", workload("a", state="running"), "x-2"),), headers={"gpufair-resumed": "1"}),
+        Reply(chunks=(message("workload", workload("c")),), headers={"gpufair-resumed": "0"}),
+        stream(message("synced", {})),
+    ]
+    assert short(watch(10, endpoint=fake.endpoint)) == [
+        *("Resync", "a:queued", "synced a", "b:queued", "Disconnected"),
+        *("a:running", "Disconnected"),
+        *("Resync", "c:queued", "Disconnected"),
+    ]
+    # After the last one nothing whole is known: it asks for all.
+    assert [asked.last_event_id for asked in fake.calls(EVENTS)][:3] == ["", "x-1", "x-2"]
+    assert all(not asked.last_event_id for asked in fake.calls(EVENTS)[3:])
 
 
 def test_the_service_may_ask_for_a_fresh_listing(fake: FakeService, watch: Watch) -> None:
@@ -225,7 +244,7 @@ def test_pauses_grow_and_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     follower = follow_module.Follower(Source(lambda: Endpoint("http://127.0.0.1:9")))
     pauses = [follower.lost(None, None).retry_in_s for _ in range(8)]
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-    follower.opened()
+    follower.opened({})
     follower.received(message("synced", {}))
     assert follower.lost(None, None).retry_in_s == 0.1
-    assert isinstance(follower.opened()[0], Resync)
+    assert isinstance(follower.opened({})[0], Resync)

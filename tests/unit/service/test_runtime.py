@@ -17,6 +17,7 @@ from gpufair.core.snapshot import snapshot
 from gpufair.core.state import State
 from gpufair.core.units import HOUR, MINUTE, SECOND, Instant, Millis, WorkloadId, after
 from gpufair.service.asked import Closed, InternalError
+from gpufair.service.broadcast import Subscription
 from gpufair.service.store import StoreUnavailable
 from gpufair.service.turn import Turn
 from tests.unit.service.rig import START, cluster, quiet, runtime_at, spec, submit
@@ -191,11 +192,18 @@ async def test_subscribers_hear_each_change_and_slow_ones_start_anew(tmp_path: P
         quick, slow = runtime.broadcast.subscribe(), runtime.broadcast.subscribe(capacity=2)
         await submit(runtime, "v", spec())
         await started(runtime, "v")
-        assert [(await quick.get() or {})["state"] for _ in range(2)] == ["starting", "running"]
+        assert [(await heard(quick))["state"] for _ in range(2)] == ["starting", "running"]
         await submit(runtime, "w", spec("b"))
-        assert (await quick.get() or {})["position"] == 1
+        assert (await heard(quick))["position"] == 1
         assert await slow.get() is None
-        assert (await slow.get() or {})["id"] == "w"
+        assert (await heard(slow))["id"] == "w"
+
+
+async def heard(subscription: Subscription) -> dict[str, Any]:
+    """The view of the next change."""
+    told = await asyncio.wait_for(subscription.get(), 30)
+    assert told is not None
+    return told.view
 
 
 async def test_time_never_goes_back(tmp_path: Path) -> None:

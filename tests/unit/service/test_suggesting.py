@@ -34,7 +34,7 @@ async def test_it_comes_after_two_hours_and_goes_with_the_first_use(tmp_path: Pa
         assert (await view(client))["suggestion"] == {"kind": "move_to_cpu", "since_s": _s(since), "text": TWO_HOURS}
         told = await asyncio.wait_for(heard.get(), 30)
         assert told is not None
-        assert told["suggestion"]["text"] == TWO_HOURS
+        assert told.view["suggestion"]["text"] == TWO_HOURS
         why = (await client.get(f"{API}/workloads/w/why")).json()["sentence"]
         assert why.endswith(f"{TWO_HOURS} (gpufair sessions resume w --on-cpu)")
         await it.lifetime._clock.advance(Millis(90 * MINUTE))

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from gpufair.core.model import Phase
 from gpufair.service.auth import Principal
-from gpufair.service.broadcast import Subscription
+from gpufair.service.broadcast import Change, Subscription
 from gpufair.service.context import Context, context, principal
 from gpufair.service.problems import TooManyStreams
 from gpufair.service.routes.workloads import shown
@@ -21,43 +21,51 @@ from gpufair.service.routes.workloads import shown
 router = APIRouter()
 HEARTBEAT_S = 15.0
 MAX_STREAMS = 1000
+RESUMED = "gpufair-resumed"  # "1": no listing comes, only what was missed
 
 
 @router.get("/events")
 async def events(request: Request, holder: Annotated[int, Query(ge=0, le=1)] = 0) -> StreamingResponse:
-    """Server-sent events, see docs/architecture.md. ``holder=1``: a Jupyter server, which keeps an embedded service."""
+    """Server-sent events, see docs/architecture.md. ``holder=1``: a Jupyter server, which keeps an embedded service.
+
+    Who was cut off and asks with ``Last-Event-ID`` is told only what it missed, as far as that is known still.
+    """
     it, who = context(request), principal(request)
     # Anybody's Jupyter server holds: whoever's sessions run here would lose them when the service lingers out.
     if it.runtime.broadcast.listeners >= MAX_STREAMS:
         raise TooManyStreams(f"{MAX_STREAMS} event streams are open already; close some, or ask again later")
-    stream = _stream(it, who, holder=bool(holder))
-    return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+    broadcast = it.runtime.broadcast
+    resumed = broadcast.resume(request.headers.get("last-event-id", ""))
+    headers = {"x-accel-buffering": "no", RESUMED: str(int(resumed is not None))}
+    stream = _stream(it, who, resumed, holder=bool(holder))
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
-async def _stream(it: Context, who: Principal, *, holder: bool) -> AsyncIterator[str]:
+async def _stream(it: Context, who: Principal, resumed: Subscription | None, *, holder: bool) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         if holder:
             await stack.enter_async_context(it.lifetime.hold())
-        subscription = it.runtime.broadcast.subscribe()
+        subscription = resumed or it.runtime.broadcast.subscribe()
         stack.callback(it.runtime.broadcast.unsubscribe, subscription)
-        for text in await _listing(it, who):
-            yield text
+        if resumed is None:
+            for text in await _listing(it, who, subscription.since):
+                yield text
         while not it.lifetime.ending.is_set():
             told = await _next(it, subscription)
             if told is _NOTHING:
                 yield ": still here\n\n"
             elif told is None:
                 yield _event("resync", {"at_s": it.runtime.now() / 1000})
-                for text in await _listing(it, who):
+                for text in await _listing(it, who, ""):
                     yield text
             else:
-                yield _event("workload", shown(told, who))
+                yield _event("workload", shown(told.view, who), told.id)
 
 
-_NOTHING: dict[str, Any] = {}
+_NOTHING = Change("", {})
 
 
-async def _next(it: Context, subscription: Subscription) -> dict[str, Any] | None:
+async def _next(it: Context, subscription: Subscription) -> Change | None:
     """The next change; ``_NOTHING`` after the heartbeat's time, or when the service is ending."""
     waiting = {asyncio.create_task(subscription.get()), asyncio.create_task(_until_ending(it))}
     try:
@@ -72,17 +80,18 @@ async def _next(it: Context, subscription: Subscription) -> dict[str, Any] | Non
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def _until_ending(it: Context) -> dict[str, Any] | None:
+async def _until_ending(it: Context) -> Change | None:
     await it.lifetime.ending.wait()
     return _NOTHING
 
 
-async def _listing(it: Context, who: Principal) -> list[str]:
-    """All live workloads, closed by ``synced``."""
+async def _listing(it: Context, who: Principal, since: str) -> list[str]:
+    """All live workloads, closed by ``synced``, which is as of the change ``since`` or later."""
     live = await it.runtime.views(lambda record: record.phase is not Phase.ENDED)
     texts = [_event("workload", shown(view, who)) for view in live]
-    return [*texts, _event("synced", {"at_s": it.runtime.now() / 1000})]
+    return [*texts, _event("synced", {"at_s": it.runtime.now() / 1000}, since)]
 
 
-def _event(kind: str, data: dict[str, Any]) -> str:
-    return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
+def _event(kind: str, data: dict[str, Any], number: str = "") -> str:
+    named = f"id: {number}\n" if number else ""
+    return f"{named}event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
