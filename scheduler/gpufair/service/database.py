@@ -25,13 +25,15 @@ metadata = sa.MetaData()  # of every table of the journal's database (``schema``
 
 
 class StoreUnavailable(GpufairError):
-    """The store cannot be written (or read) now. Nothing of what was asked has happened."""
+    """The store cannot be written (or read) now. Nothing of what was asked has happened, unless it is ``in_doubt``."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, why: str, in_doubt: bool = False) -> None:
+        super().__init__(why, in_doubt)
+        self.why, self.in_doubt = why, in_doubt
 
     def __str__(self) -> str:
+        if self.in_doubt:
+            return f"the journal's database is gone ({self.why}), so whether this was done is not known; ask again soon"
         return f"the journal cannot be written ({self.why}), so nothing was changed; make room or mend it and try again"
 
 
@@ -116,7 +118,7 @@ def translated(shown: str) -> Iterator[None]:
     except DBAPIError as err:
         if "file is not a database" in str(err.orig) or "malformed" in str(err.orig):
             raise StoreError(f"{shown} is damaged: {reason(err)}; restore a backup") from err
-        raise StoreUnavailable(reason(err)) from err
+        raise StoreUnavailable(reason(err), err.connection_invalidated) from err
     except SQLAlchemyError as err:
         raise StoreUnavailable(reason(err)) from err
 

@@ -46,6 +46,15 @@ class Journal:
         """Number of the last entry."""
         return self._store.seq
 
+    @property
+    def went_through(self) -> bool:
+        """Whether the last load found an append in the journal that had seemed to fail."""
+        return self._store.went_through
+
+    async def remembered(self) -> Loaded:
+        """``Store.remembered``."""
+        return await self._call(self._store.remembered)
+
     async def append(
         self,
         entries: Sequence[NewEntry],

@@ -29,7 +29,7 @@ from gpufair.service.details import Detail
 from gpufair.service.journal import Journal
 from gpufair.service.meter import Meter
 from gpufair.service.outbox import Letter
-from gpufair.service.recovery import rebuild, take_snapshot
+from gpufair.service.recovery import Recovered, rebuild, recover, take_snapshot
 from gpufair.service.store import StoreError, StoreUnavailable
 from gpufair.service.suggesting import suggestion
 from gpufair.service.turn import EMPTY, Turn
@@ -75,6 +75,8 @@ class Runtime:
         self._turning = asyncio.Lock()  # held while the state is ahead of the journal
         self._thinking = asyncio.Semaphore(MAX_THINKING)
         self._sound = False  # the state is that of the journal
+        self._readable = False  # the state was that of the journal when its database was last heard
+        self._doubtful: Turn | None = None  # its commit failed, but may have gone through
         self._snapshot_seq = 0
         self._last_at = Instant(0)
         self._retry_at: Instant | None = None
@@ -150,7 +152,8 @@ class Runtime:
             StoreUnavailable: The state could not be recovered after a failed commit yet.
         """
         async with self._turning:
-            if not self._sound:
+            # The loop is trying to reach the database; whoever only looks need not wait for that.
+            if not self._sound and not self._readable:
                 await self._rebuild()
             return look(self._state)
 
@@ -225,7 +228,7 @@ class Runtime:
             except Exception:  # noqa: BLE001
                 # The loop is the service: it must outlive any bug in a turn.
                 _log.exception("a turn of the runtime failed")
-                self._sound = False
+                self._spoil()
                 self._retry_at = after(self.now(), STORE_RETRY)
 
     def _due(self) -> Instant | None:
@@ -259,6 +262,7 @@ class Runtime:
 
     async def _turn(self) -> None:
         batch = [self._asked.popleft() for _ in range(min(MAX_STEPS, len(self._asked)))]
+        turn: Turn | None = None
         try:
             if not self._sound:
                 await self._rebuild()
@@ -280,7 +284,8 @@ class Runtime:
             await self._journal.append(turn.entries, turn.durable_details(), self._letters(turn))
             took_s = time.monotonic() - begun
         except (StoreUnavailable, StoreError) as err:
-            self._sound = False
+            self._spoil()
+            self._doubtful = turn or self._doubtful
             self.meter.commit_failed()
             self._retry_at = after(self.now(), STORE_RETRY)
             if str(err) != self._said:  # a full disk would otherwise be filled with complaints as soon as there is room
@@ -354,13 +359,31 @@ class Runtime:
     # -- recovery -------------------------------------------------------------------------------------------------
 
     async def _rebuild(self) -> None:
-        """Make the state that of the journal."""
-        self._sound = False
-        recovered = await rebuild(self._journal, self._options.validate)
+        """Make the state that of the journal; while its database is gone, what it was."""
+        self._spoil()
+        try:
+            recovered = await rebuild(self._journal, self._options.validate)
+        except StoreUnavailable:
+            if not self._readable:
+                self._adopt(recover(await self._journal.remembered(), self._options.validate))
+            raise
+        self._adopt(recovered)
+        self._sound = True
+        turn, self._doubtful = self._doubtful, None
+        if turn is not None and self._journal.went_through:
+            # Who asked was told that it is not known. But it was decided, so it is carried out.
+            self._committed(turn, [])
+
+    def _spoil(self) -> None:
+        """What is in memory may be ahead of the journal."""
+        if self._sound:
+            self._sound = self._readable = False
+
+    def _adopt(self, recovered: Recovered) -> None:
         self._state, self._details = recovered.state, recovered.details
         self._waiting = {workload for workload, detail in self._details.items() if detail.rests}
         self._snapshot_seq, self._last_at = recovered.snapshot_seq, recovered.last_at
-        self._sound = True
+        self._readable = True
 
     async def _snapshot_if_due(self) -> None:
         if self._journal.seq - self._snapshot_seq >= self._options.snapshot_every:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -108,6 +108,11 @@ class Store:
         self._core = core
         self._seq = 0
         self._digest = ""
+        self._doubt: tuple[int, str] | None = None  # number and digest of the last entry of an append that failed
+        self.went_through = False  # whether that one is in the journal all the same, as of the last load
+        self._snapshot: Snapshot | None = None
+        self._tail: list[Entry] = []  # after it
+        self._kept: dict[str, dict[str, Any]] = {}
         place = Place(place) if isinstance(place, str) else place
         self._shown = place.shown
         self._engine = open_engine(place)
@@ -162,7 +167,8 @@ class Store:
                 }
             )
         if rows or details or letters:
-            with self._translated(), self._engine.begin() as connection:
+            self._doubt = (seq, digest) if rows else None
+            with self._writing() as connection:
                 if rows:
                     connection.execute(sa.insert(_journal), rows)
                 for workload, detail in (details or {}).items():
@@ -173,7 +179,16 @@ class Store:
                         connection.execute(sa.insert(_details), row)
                 if letters:
                     outbox.post(connection, letters)
-        self._seq, self._digest = seq, digest
+        self._seq, self._digest, self._doubt = seq, digest, None
+        self._tail += [
+            Entry(one.at_ms, one.event, one.actions, one.policy, row["seq"], self._core)
+            for one, row in zip(entries, rows, strict=True)
+        ]
+        for workload, detail in (details or {}).items():
+            if detail is None:
+                self._kept.pop(workload, None)
+            else:
+                self._kept[workload] = dict(detail)
         return [row["seq"] for row in rows]
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
@@ -188,12 +203,14 @@ class Store:
             "state": snapshot.state,
             "digest": digest_of(snapshot.state),
         }
-        with self._translated(), self._engine.begin() as connection:
+        with self._writing() as connection:
             connection.execute(sa.delete(_snapshots).where(_snapshots.c.seq == snapshot.seq))
             connection.execute(sa.insert(_snapshots), row)
             kept = sa.select(_snapshots.c.seq).order_by(_snapshots.c.seq.desc()).limit(KEPT_SNAPSHOTS)
             oldest = min(connection.scalars(kept).all())
             connection.execute(sa.delete(_snapshots).where(_snapshots.c.seq < oldest))
+        self._snapshot = snapshot
+        self._tail = [entry for entry in self._tail if entry.seq > snapshot.seq]
 
     def load(self) -> Loaded:
         """The last undamaged snapshot and all entries after it, checked.
@@ -211,16 +228,23 @@ class Store:
                 raise StoreError(f"journal entry {begin} is missing; restore the journal from a backup")
             details = {row.workload: json.loads(row.detail) for row in connection.execute(sa.select(_details))}
         tail: list[Entry] = []
+        self.went_through = False
         for seq, row in enumerate(rows, begin + 1):
             if row.seq != seq:
                 raise StoreError(f"journal entry {seq} is missing (found {row.seq}); restore the journal from a backup")
-            entry = Entry(row.at_ms, row.event, row.actions, row.policy, row.seq, row.core)
+            entry = _entry(row)
             digest = chained(digest, seq, entry)
             if digest != row.digest:
                 raise StoreError(f"journal entry {seq} is damaged; restore the journal from a backup")
             tail.append(entry)
-        self._seq, self._digest = begin + len(tail), digest
+            self.went_through |= self._doubt == (seq, digest)
+        self._seq, self._digest, self._doubt = begin + len(tail), digest, None
+        self._snapshot, self._tail, self._kept = snapshot, tail, details
         return Loaded(snapshot, tuple(tail), details)
+
+    def remembered(self) -> Loaded:
+        """The same as of the last load and all that was committed since, without asking the database."""
+        return Loaded(self._snapshot, tuple(self._tail), dict(self._kept))
 
     def entries(self, after: int = 0, limit: int = 10_000) -> tuple[Entry, ...]:
         """Up to ``limit`` entries after the entry ``after``.
@@ -231,7 +255,7 @@ class Store:
         query = sa.select(_journal).where(_journal.c.seq > after).order_by(_journal.c.seq).limit(limit)
         with self._translated(), self._engine.connect() as connection:
             rows = connection.execute(query).all()
-        return tuple(Entry(row.at_ms, row.event, row.actions, row.policy, row.seq, row.core) for row in rows)
+        return tuple(_entry(row) for row in rows)
 
     def before(self, at_ms: int) -> int:
         """Number of the last entry of before an instant; 0: there is none.
@@ -253,7 +277,7 @@ class Store:
         Raises:
             StoreUnavailable: It could not be done; nothing of it is kept.
         """
-        with self._translated(), self._engine.begin() as connection:
+        with self._writing() as connection:
             return work(connection)
 
     def meta(self, key: str) -> str | None:
@@ -267,7 +291,7 @@ class Store:
         Raises:
             StoreUnavailable: It could not be written.
         """
-        with self._translated(), self._engine.begin() as connection:
+        with self._writing() as connection:
             connection.execute(sa.delete(_meta).where(_meta.c.key == key))
             connection.execute(sa.insert(_meta), {"key": key, "value": value})
 
@@ -288,8 +312,18 @@ class Store:
                 return Snapshot(row.seq, row.at_ms, row.state)
         return None
 
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """A transaction that is committed at the end, unless something failed."""
+        with self._translated(), self._engine.begin() as connection:
+            yield connection
+
     def _translated(self) -> AbstractContextManager[None]:
         return translated(self._shown)
+
+
+def _entry(row: sa.Row[Any]) -> Entry:
+    return Entry(row.at_ms, row.event, row.actions, row.policy, row.seq, row.core)
 
 
 def chained(previous: str, seq: int, entry: NewEntry) -> str:
