@@ -42,6 +42,9 @@ class Books:
     held: dict[WorkloadId, tuple[PoolName, int, dict[NodeName, int]]] = field(default_factory=dict)
     started: set[WorkloadId] = field(default_factory=set)
     refused: set[WorkloadId] = field(default_factory=set)  # over without ever having started
+    amended: set[WorkloadId] = field(default_factory=set)
+    # When those of them first started, for which leaf and with how many GPUs, weighted (0: unallocated).
+    began: dict[WorkloadId, tuple[int, AllocationPath, int]] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     now: int = 0
     weights: Mapping[str, int] = field(default_factory=dict)  # whole numbers for each GPU type, and for "" (any)
@@ -103,6 +106,9 @@ class Books:
             case ev.Submitted():
                 self.specs[event.workload] = event.spec
                 self.queued.add(event.workload)
+            case ev.Amended():
+                self.specs[event.workload] = event.of(self.specs[event.workload])
+                self.amended.add(event.workload)
             case ev.Released() | ev.Exited() | ev.StartFailed():
                 if event.workload in self.held and self.held[event.workload][1] == event.incarnation:
                     del self.held[event.workload]
@@ -117,6 +123,10 @@ class Books:
         match action:
             case act.Start():
                 self.queued.discard(workload)
+                if workload in self.amended and workload not in self.started:
+                    spec = self.specs[workload]
+                    gpus = spec.shape.gpus * self._weight(spec.shape.gpu_type) if spec.allocated else 0
+                    self.began[workload] = (self.now, spec.allocation, gpus)
                 self.started.add(workload)
                 leases = {lease.node: lease.gpus for lease in action.held.leases}
                 self.held[workload] = (action.held.pool, action.held.incarnation, leases)
@@ -139,13 +149,20 @@ class Books:
             if length <= 0 or leaf not in span.tree:
                 continue
             wanted = sum(
-                gpus
+                self._counted(workload, leaf, gpus, span)
                 for workload, where, path, gpus in span.wanted
                 if (where, path) == (pool, leaf) and workload not in self.refused
             )
             entitled = span.tree[leaf].entitlement * span.capacities.get(pool, 0) * MICRO
             total += length * min(wanted * MICRO, entitled.numerator // entitled.denominator)
         return total
+
+    def _counted(self, workload: WorkloadId, leaf: AllocationPath, gpus: int, span: Span) -> int:
+        """What stays owed for a wait of one that was amended: no more than for what it started with."""
+        at, mine, most = self.began.get(workload, (0, leaf, gpus))
+        if span.end > at:
+            return gpus
+        return min(gpus, most) if mine == leaf else 0
 
     def capacity(self, pool: PoolName, start: int, end: int) -> int:
         """GPU-milliseconds that the nodes of a pool had between two instants, lost ones out."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -109,7 +110,7 @@ class Script:
         )
 
 
-USERS = ("submit", "submit", "submit", "submit", "exit", "cancel", "park", "resume", "busy", "idle", "extend", "safe")
+USERS = ("submit",) * 4 + ("exit", "cancel", "park", "resume", "busy", "idle", "extend", "safe", "amend")
 # Many who want the same few GPUs: it is there that somebody is preempted.
 CROWD = ("submit",) * 8 + ("exit", "idle")
 MACHINES = ("cordon", "drain", "uncordon", "lose", "join", "fail", "sigterm", "budgets")
@@ -206,6 +207,9 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
         return
     workload = known[one % len(known)]
     identity = (workload.id, workload.incarnation)
+    if command.what == "amend":
+        world.try_feed(_amended(world, script, command))
+        return
     outcome = (Outcome.COMPLETED, Outcome.FAILED)[two % 2]
     reports: dict[str, ev.Event] = {
         "exit": ev.Exited(now, CAUSE, *identity, outcome),
@@ -222,6 +226,33 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
     if command.what == "fail" and workload.phase not in {Phase.STARTING, Phase.RESTORING}:
         return
     world.try_feed(reports[command.what])
+
+
+def _amended(world: World, script: Script, command: Command) -> ev.Amended:
+    """Another wish of one who waits or rests, if anybody does."""
+    one, two, three = command.one, command.two, command.three
+    known = [workload for workload in world.state.workloads() if workload.phase is not Phase.ENDED]
+    still = [workload for workload in known if workload.phase in {Phase.QUEUED, Phase.PARKED}] or known
+    workload, leaves = still[one % len(still)], world.state.tree.leaves
+    spec, types = workload.spec, sorted({gpu_type for _, gpu_type, _ in script.cluster if gpu_type})
+    demands: Any = {} if script.outfit.plain or two % 2 else DEMANDS[three % len(DEMANDS)]
+    shape = replace(
+        spec.shape,
+        gpus_per_node=(0, 1, 2, 4, spec.shape.gpus_per_node, spec.shape.gpus_per_node)[two % 6],
+        nodes=(1, spec.shape.nodes, 2)[three % 3],
+        gpu_type=types[two % len(types)] if types and one % 4 == 0 else spec.shape.gpu_type,
+        **demands,
+    )
+    return ev.Amended(
+        world.now,
+        CAUSE,
+        workload.id,
+        leaves[two % len(leaves)] if one % 3 == 0 else spec.allocation,
+        shape,
+        Millis(MIN_RUNTIMES[three % len(MIN_RUNTIMES)]) if two % 3 else spec.min_runtime,
+        spec.pools[::-1] if one % 2 else spec.pools,
+        spec.priority + (0, 0, 1)[three % 3],
+    )
 
 
 def _deadline(now: Instant, number: int) -> Instant | None:

@@ -300,6 +300,8 @@ class Audit:
             match event:
                 case ev.Submitted():
                     specs[event.workload] = event.spec
+                case ev.Amended():
+                    specs[event.workload] = event.of(specs[event.workload])
                 case ev.Released() | ev.Exited() | ev.StartFailed():
                     close(event.workload, None, event.incarnation)
                 case ev.NodeLost():

@@ -40,6 +40,7 @@ HABITS: Final = {
     "unplan": 0.4,
     "extend": 2,
     "safe": 2,
+    "amend": 2,
     "uncordon": 2.5,
     "lose": 1,
     "join": 2,
@@ -351,6 +352,26 @@ class Hand:
         if record is not None:
             span = Millis(self.draw.choice((500, 2_000, 6_000)))
             self._try(ev.ExtensionRequested(self.world.now, CAUSE, record.id, span))
+
+    def _amend(self) -> None:
+        record = self._one(Phase.QUEUED, Phase.QUEUED, Phase.PARKED)
+        if record is None:
+            return
+        draw, spec = self.draw, record.spec
+        biggest = max(self.largest.values())
+        leaf = draw.choice(self.world.state.tree.leaves) if draw.random() < 0.2 else spec.allocation
+        self._try(
+            ev.Amended(
+                self.world.now,
+                CAUSE,
+                record.id,
+                leaf,
+                self._shape(biggest) if draw.random() < 0.7 else spec.shape,
+                Millis(draw.choice((0, 500, 2_000, 5_000))) if draw.random() < 0.6 else spec.min_runtime,
+                spec.pools if draw.random() < 0.8 else spec.pools[:1],
+                draw.choice((0, 1, spec.priority)),
+            )
+        )
 
     def _safe(self) -> None:
         record = self._one(Phase.RUNNING)

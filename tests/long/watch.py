@@ -75,6 +75,8 @@ class Watch:
         match event:
             case ev.Submitted():
                 self.specs[event.workload] = event.spec
+            case ev.Amended():
+                self.specs[event.workload] = event.of(self.specs[event.workload])
             case ev.ResumeRequested():
                 if event.slice is not None:
                     self.sliced.add(event.workload)

@@ -57,6 +57,8 @@ def step(world: Contest, script: Script, command: Command, index: int) -> None:
         "lose": ev.NodeLost(now, CAUSE, node.name),
         "join": ev.NodeJoined(now, CAUSE, node),
     }
+    if command.what == "amend":
+        return  # contenders know nothing of it: nobody amends anything in a simulation
     if command.what == "submit":
         _submit(world, script, command, index)
         return

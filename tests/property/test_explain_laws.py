@@ -81,26 +81,27 @@ def run(script: Script) -> None:
 
 
 def try_change(world: World, workload: WorkloadId, change: Change) -> None:
-    """Submit the changed wish, then cancel the old one."""
+    """Amend it to the changed wish."""
     trial = world.twin()
     trial.validate = False
     old = trial.state.workload(workload)
     spec = replace(old.spec, shape=change.shape, min_runtime=change.min_runtime)
     assert (spec.shape, spec.min_runtime) != (old.spec.shape, trial.state.facts.record(workload).min_runtime)
-    name = WorkloadId("zz")
-    actions = trial.feed(ev.Submitted(trial.now, CAUSE, name, spec))
-    started = name in [one.workload for one in actions if isinstance(one, act.Start)]
-    notices = [one for one in actions if isinstance(one, act.BeginCheckpoint) and one.beneficiary == name]
+    event = ev.Amended(
+        trial.now, CAUSE, workload, spec.allocation, spec.shape, spec.min_runtime, spec.pools, spec.priority
+    )
+    starts, actions = old.starts, trial.feed(event)
+    started = workload in [one.workload for one in actions if isinstance(one, act.Start)]
+    notices = [one for one in actions if isinstance(one, act.BeginCheckpoint) and one.beneficiary == workload]
     assert started == (change.right is None)
     assert started != bool(notices)
     assert change.at == max((one.deadline for one in notices), default=world.now)
     if not started:
         assert change.right in {one.reason for one in notices}
-    trial.feed(ev.Cancelled(trial.now, CAUSE, workload))
-    assert trial.phase("zz") is not Phase.ENDED
+    assert trial.phase(workload) is not Phase.ENDED
     if 0 <= trial.delays.release <= min(trial.policy.grace_batch, trial.policy.grace_session):
         trial.advance(change.at - trial.now)
-        assert trial.state.workload(name).starts
+        assert trial.state.workload(workload).starts > starts
 
 
 def changes(script: Script) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gpufair.cli import (
+    amending,
     budgets,
     checkpoints,
     cpu_pool,
@@ -76,6 +77,7 @@ app.command("logs", rich_help_panel=_LOOK)(submitting.logs)
 app.command("gallery", rich_help_panel=_LOOK)(gallery.gallery)
 app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
 app.add_typer(checkpoints.checkpoints, name="checkpoints", rich_help_panel=_CHANGE)
+app.command("amend", rich_help_panel=_CHANGE)(amending.amend)
 app.command("extend", rich_help_panel=_CHANGE)(sessions.extend)
 app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="nodes", rich_help_panel=_CHANGE)

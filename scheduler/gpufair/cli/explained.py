@@ -30,6 +30,10 @@ def print_explanation(explanation: Explanation, known: Mapping[str, Workload], n
         _holders(explanation.holders, known, now)
     if explanation.change is not None and explanation.change.text:
         line(f"\nSmallest change that would start it now: {localised(clean(explanation.change.text, 1000), now)}")
+        for cost in explanation.change.costs:
+            line(f"  But {localised(clean(cost, 500), now)}.")
+        if explanation.change.amend:
+            line(f"  Its owner makes it with: gpufair amend {explanation.workload[:8]} --suggested")
 
 
 def _place(explanation: Explanation) -> str:

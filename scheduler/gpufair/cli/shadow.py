@@ -300,7 +300,7 @@ def _read_live(days: float, state_dir: Path | None) -> Seen:
 
 
 # What the importer of journals looks at.
-_KINDS: Final = ("Submitted", "Start", "Started", "StartFailed", "Released", "Exited", "Cancelled", "NodeLost", "End")
+_KINDS: Final = ("Submitted", "Amended", "Start", "Started", "StartFailed", "Released", "Exited", "Cancelled", "NodeLost", "End")
 
 
 def _records(service: Client, days: float) -> list[dict[str, Any]]:

@@ -181,6 +181,10 @@ class AsyncClient:
         """Say no to what is suggested about a session, until it starts anew."""
         return await self.send(calls.act(workload_id, "dismiss"))
 
+    async def amend(self, workload_id: str, **wish: object) -> Workload:
+        """See ``calls.amend``."""
+        return await self.send(calls.amend(workload_id, **wish))
+
     async def extend(self, workload_id: str, min_runtime_s: float) -> Workload:
         """See ``calls.extend``."""
         return await self.send(calls.extend(workload_id, min_runtime_s))

@@ -135,6 +135,16 @@ def resume(workload_id: str, *, from_checkpoint: bool = True, slice_s: float | N
     return act(workload_id, "resume", {"from_checkpoint": from_checkpoint} | part)
 
 
+def amend(workload_id: str, **wish: object) -> Call[Workload]:
+    """Have what waits or rests ask for something else; it keeps its place, and what is left out (or None) stays.
+
+    ``wish``: ``gpus``, ``nodes``, ``gpu_type``, ``min_runtime_s``, ``allocation``, ``priority``, ``cpus``,
+    ``memory_bytes``, ``within``, ``exclude``, ``where`` and ``pools``, as at a submission.
+    """
+    body = {name: value for name, value in wish.items() if value is not None}
+    return Call("PATCH", _of(workload_id), _workload, json=body)
+
+
 def extend(workload_id: str, min_runtime_s: float) -> Call[Workload]:
     """Have it protected for ``min_runtime_s`` from now on; refused if somebody who waits comes first."""
     return act(workload_id, "extend", {"min_runtime_s": min_runtime_s})

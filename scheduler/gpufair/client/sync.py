@@ -173,6 +173,10 @@ class Client:
         """Say no to what is suggested about a session, until it starts anew."""
         return self.send(calls.act(workload_id, "dismiss"))
 
+    def amend(self, workload_id: str, **wish: object) -> Workload:
+        """See ``calls.amend``."""
+        return self.send(calls.amend(workload_id, **wish))
+
     def extend(self, workload_id: str, min_runtime_s: float) -> Workload:
         """See ``calls.extend``."""
         return self.send(calls.extend(workload_id, min_runtime_s))

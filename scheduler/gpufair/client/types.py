@@ -420,10 +420,17 @@ class StartTime:
 
 @dataclass(frozen=True, slots=True)
 class SmallestChange:
-    """The least that would start it now: a sentence, and the fields of the submission to change."""
+    """The least that would start it now: a sentence, and the fields of the whole wish as it would be then.
+
+    ``amend`` is what ``Client.amend`` has to be given to make it, ``at_s`` when it would start at the latest, and
+    ``costs`` what its owner would give up.
+    """
 
     text: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
+    amend: dict[str, Any] = field(default_factory=dict)
+    at_s: float | None = None
+    costs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,6 +262,18 @@ def _ruled_out_by(pools: list[Sequence[NodeRecord]], asked: Shape) -> str:
 
 
 @check.register
+def _amended(event: ev.Amended, facts: Facts) -> None:
+    record = facts.record(event.workload)
+    if record.phase not in (Phase.QUEUED, Phase.PARKED) or record.cancelled:
+        instead = "submit it anew" if record.phase is Phase.ENDED else "only what waits or rests can ask for something else"
+        raise WrongPhase(record.id, record.phase, "amend", instead)
+    if record.reservation is not None:
+        doing = "about to start, and others leave for it already"
+        raise WrongPhase(record.id, doing, "amend", "wait until it runs, or cancel it and submit another")
+    check_spec(event.of(record.spec), facts)
+
+
+@check.register
 def _cancelled(event: ev.Cancelled, facts: Facts) -> None:
     record = facts.record(event.workload)
     if record.phase is Phase.ENDED:

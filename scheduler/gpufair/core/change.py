@@ -15,7 +15,7 @@ from gpufair.core.placement import holds
 from gpufair.core.possible import without
 from gpufair.core.reading import Reading
 from gpufair.core.record import NodeRecord, Record
-from gpufair.core.trial import Trial, asking, could, has_room, trial
+from gpufair.core.trial import Trial, could, has_room, trial_amended
 from gpufair.core.units import HOUR, MINUTE, Instant, Millis
 
 # Protections that people ask for; a wish is cut to one of these, or to a part of itself.
@@ -27,7 +27,7 @@ MOST_GAPS: Final = 8  # the next horizons; more distant ones hardly differ from 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A smaller wish: submitting it like this starts it, and the old one can then be cancelled.
+    """A smaller wish: amending it to this starts it.
 
     ``at`` is when it would start at the latest: now, or when those have left who would be told to at once, by ``right``.
     """
@@ -133,8 +133,7 @@ class _Seeker:
 
     def proof(self, spec: WorkloadSpec) -> Change | None:
         """The change, if the pass would start it or make room for it at once."""
-        with asking(self._facts, spec) as wish:
-            found = trial(self._facts, wish)
+        found = trial_amended(self._facts, self._record, spec)
         at = found.at(self._facts.now)
         if at is None:
             return None

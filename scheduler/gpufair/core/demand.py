@@ -16,7 +16,7 @@ from gpufair.core.ledger import PoolLedger
 from gpufair.core.model import Shape
 from gpufair.core.owed import MICRO, Owed
 from gpufair.core.possible import could_hold_now
-from gpufair.core.record import Record
+from gpufair.core.record import Asked, Record
 from gpufair.core.units import AllocationPath, Instant, PoolName
 
 if TYPE_CHECKING:
@@ -148,24 +148,48 @@ def _wait(facts: Facts, place: Place, record: Record, more: int) -> None:
 
 def never_started(facts: Facts, record: Record) -> None:
     """It is over and was never granted anything: what it waited for was not owed to anybody."""
-    if record.starts or not wants(record):
-        return
-    for turn, start, end in _intervals(facts, record):
-        if turn.pool is not None:
-            gpus = record.gpus * turn.weight
-            known = facts.now - facts.policy.window
-            facts.ledger(turn.pool).owed[record.spec.allocation].take_out(start, end, gpus, known)
-    record.waits = ()
+    if not record.starts:
+        set_aside(record)
+        for asked in record.earlier:
+            _take_out(facts, asked, 0)
+        record.earlier = ()
 
 
-def _intervals(facts: Facts, record: Record) -> Iterator[tuple[Turn, int, int]]:
-    """When and where a workload that never started was demand."""
-    place = facts.demand.places.get(wish_of(record))
+def first_started(facts: Facts, record: Record) -> None:
+    """It starts for the first time. Of what it waited for before it was amended no more stays owed than for what it
+    starts with, and nothing to another leaf."""
+    for asked in record.earlier:
+        mine = wants(record) and asked.allocation == record.spec.allocation
+        _take_out(facts, asked, record.gpus * record.weight if mine else 0)
+    record.waits, record.earlier = (), ()
+
+
+def set_aside(record: Record) -> None:
+    """It asks for something else from now on, or for nothing."""
+    if record.waits:
+        spec = record.spec
+        record.earlier = (*record.earlier, Asked(spec.allocation, spec.shape, spec.pools, record.waits))
+        record.waits = ()
+
+
+def _take_out(facts: Facts, asked: Asked, kept: int) -> None:
+    """It was no demand for more than ``kept`` GPUs, weighted, whenever this was waited for."""
+    known = facts.now - facts.policy.window
+    for turn, start, end in _intervals(facts, asked):
+        beyond = asked.shape.gpus * turn.weight - kept
+        owed = facts.ledger(turn.pool).owed.get(asked.allocation) if turn.pool is not None else None
+        if owed is not None and beyond > 0:
+            owed.take_out(start, end, beyond, known)
+
+
+def _intervals(facts: Facts, asked: Asked) -> Iterator[tuple[Turn, int, int]]:
+    """When and where a wish was demand before anything was granted."""
+    place = facts.demand.places.get(Wish(asked.shape, asked.pools))
     if place is None:  # forgotten, as whatever it was owed: nobody has asked for this within a window
         return
     turns = place.turns
     ends = [turn.since for turn in turns[1:]]
-    for begun, ended in record.waits:
+    for begun, ended in asked.waits:
         for turn, until in zip(turns, [*ends, ended], strict=True):
             start, end = max(begun, turn.since), min(ended, until)
             if start < end:

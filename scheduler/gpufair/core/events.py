@@ -6,7 +6,7 @@ report about an earlier start changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpufair.core.model import (
     Allocation,
@@ -16,10 +16,11 @@ from gpufair.core.model import (
     Outcome,
     Policy,
     PreemptReason,
+    Shape,
     Utilization,
     WorkloadSpec,
 )
-from gpufair.core.units import CauseId, Instant, Millis, NodeName, WorkloadId
+from gpufair.core.units import AllocationPath, CauseId, Instant, Millis, NodeName, PoolName, WorkloadId
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,29 @@ class Submitted(Event):
     workload: WorkloadId
     spec: WorkloadSpec
     withheld: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Amended(Event):
+    """Its owner asks for this instead, before it runs. It keeps its id and its place."""
+
+    workload: WorkloadId
+    allocation: AllocationPath
+    shape: Shape
+    min_runtime: Millis
+    pools: tuple[PoolName, ...]
+    priority: int = 0
+
+    def of(self, spec: WorkloadSpec) -> WorkloadSpec:
+        """The wish as it is from now on."""
+        return replace(
+            spec,
+            allocation=self.allocation,
+            shape=self.shape,
+            min_runtime=self.min_runtime,
+            pools=self.pools,
+            priority=self.priority,
+        )
 
 
 @dataclass(frozen=True, slots=True)

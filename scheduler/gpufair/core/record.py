@@ -15,9 +15,10 @@ from gpufair.core.model import (
     Outcome,
     Phase,
     PreemptReason,
+    Shape,
     WorkloadSpec,
 )
-from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
+from gpufair.core.units import AllocationPath, GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
 
 # What a node has of something that it does not count: enough for anything.
 UNCOUNTED: Final = 1 << 62
@@ -63,6 +64,16 @@ class Bound:
     fixed: frozenset[WorkloadId]  # who are there and need not leave for it
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a workload asked for before it was amended, and when it waited for that."""
+
+    allocation: AllocationPath
+    shape: Shape
+    pools: tuple[PoolName, ...]
+    waits: tuple[tuple[Instant, Instant], ...]
+
+
 @dataclass(slots=True)
 class Record:
     """A workload inside the state. Only ``Facts`` and the transitions change it."""
@@ -73,6 +84,7 @@ class Record:
     phase: Phase = Phase.QUEUED
     queued_at: Instant = Instant(0)  # since when it waits, if it does
     waits: tuple[tuple[Instant, Instant], ...] = ()  # when it waited, kept until it starts for the first time
+    earlier: tuple[Asked, ...] = ()  # what it waited for before it was amended, kept as long as these
     held: Held | None = None
     incarnation: int = 0
     busy: bool = False

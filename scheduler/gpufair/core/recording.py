@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 
 from gpufair.core import events as ev
+from gpufair.core.amending import amend
 from gpufair.core.facts import STAYING, Facts
 from gpufair.core.maintenance import cancel_maintenance, plan_maintenance
 from gpufair.core.model import HOLDING, Drain, Phase, PreemptReason
@@ -100,6 +101,13 @@ def _maintenance_cancelled(event: ev.MaintenanceCancelled, facts: Facts) -> Touc
 def _submitted(event: ev.Submitted, facts: Facts) -> Touched:
     facts.add(event.workload, event.spec, event.withheld)
     return ()
+
+
+@record_event.register
+def _amended(event: ev.Amended, facts: Facts) -> Touched:
+    record = facts.record(event.workload)
+    amend(facts, record, event.of(record.spec))
+    return (event.workload,)
 
 
 @record_event.register

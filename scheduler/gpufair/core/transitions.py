@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from gpufair.core.demand import never_started
+from gpufair.core.demand import first_started, never_started
 from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import Facts
 from gpufair.core.model import Phase
@@ -35,9 +35,9 @@ def move(facts: Facts, record: Record, to: Phase) -> None:
 
 def _queued_to_granted(facts: Facts, record: Record) -> None:
     facts.dequeue(record)
+    first_started(facts, record)
     record.incarnation += 1
     record.starts += 1
-    record.waits = ()
     record.busy = record.interrupted = False
     record.parking = record.slice = record.safe_at = record.extension = None
     record.devices, record.lost = (), ()

@@ -1,4 +1,4 @@
-"""What a pass would do for a wish if it were submitted now. The very pass is run, up to what it decides first.
+"""What a pass would do for a wish if it were submitted now, or amended. The very pass is run, up to what it decides first.
 
 The wish stands in the queue for as long as that takes, and nothing else is touched: a pass changes the facts through
 its decisions only, and none is applied. If its first decision is about the wish, then exactly that would come of the
@@ -7,12 +7,13 @@ submission. If it is about somebody else, nothing is said.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from gpufair.core.actions import Action, BeginCheckpoint, GrantLanding, Reserve, Start
+from gpufair.core.amending import amended
 from gpufair.core.chances import Chances
 from gpufair.core.decide import Commit, Pass
 from gpufair.core.demand import first_pool, wants, wish_of
@@ -25,7 +26,7 @@ from gpufair.core.record import Record
 from gpufair.core.rights import may_leave
 from gpufair.core.running import sum_up
 from gpufair.core.touchdown import LARGER_THAN
-from gpufair.core.units import CauseId, GpuMillis, Instant, WorkloadId
+from gpufair.core.units import AllocationPath, CauseId, GpuMillis, Instant, PoolName, WorkloadId
 from gpufair.core.waiting import Ticket
 
 TRIAL: Final = CauseId("trial")
@@ -85,10 +86,21 @@ def asking(facts: Facts, spec: WorkloadSpec) -> Iterator[Record]:
 
 
 def trial(facts: Facts, record: Record) -> Trial:
-    """What a pass would do first, if that is about ``record``, which waits."""
+    """What a pass would do first, if that is about ``record``, which was submitted just now."""
+    wanted = first_pool(facts, wish_of(record)) if wants(record) else None
+    return _tried(facts, record, {wanted: record.gpus * record.weight} if wanted is not None else {})
+
+
+def trial_amended(facts: Facts, record: Record, spec: WorkloadSpec) -> Trial:
+    """What a pass would do first, if that is about ``record``, were it amended now. It is queued, and keeps its leaf."""
+    with amended(facts, record, spec) as attempt:
+        return _tried(facts, record, attempt.more)
+
+
+def _tried(facts: Facts, record: Record, more: Mapping[PoolName, int]) -> Trial:
     answer = _Answer(record.id)
     try:
-        _WithDemand(facts, answer.decided, record).run(())
+        _WithDemand(facts, answer.decided, record.spec.allocation, more).run(())
     except _KnownError:
         return answer.trial()
     return Trial()
@@ -127,12 +139,10 @@ def could(reading: Reading, spec: WorkloadSpec) -> bool:
 class _WithDemand(Pass):
     """A pass over the metrics as they are when the wish is counted as demand: its leaf may have had none before."""
 
-    def __init__(self, facts: Facts, commit: Commit, record: Record) -> None:
+    def __init__(self, facts: Facts, commit: Commit, leaf: AllocationPath, more: Mapping[PoolName, int]) -> None:
         super().__init__(facts, TRIAL, commit)
-        wanted = first_pool(facts, wish_of(record)) if wants(record) else None
-        if wanted is not None:
-            shares = shares_of(facts, wanted, record.spec.allocation, record.gpus)
-            self._pools[wanted] = Chances(facts, wanted, shares)
+        for pool, gpus in more.items():
+            self._pools[pool] = Chances(facts, pool, shares_of(facts, pool, leaf, gpus))
 
 
 def at_rest(facts: Facts) -> bool:

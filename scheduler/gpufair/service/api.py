@@ -17,6 +17,7 @@ from gpufair.service.gate import Gate, is_loopback
 from gpufair.service.problems import problem, problem_of, status_of
 from gpufair.service.routes import (
     agents,
+    amending,
     checkpoints,
     cluster,
     cpu_pool,
@@ -46,6 +47,7 @@ def build_app(it: Context) -> FastAPI:
     api = APIRouter(prefix="/api/v1")
     for part in (
         workloads.router,
+        amending.router,
         checkpoints.router,
         cluster.router,
         cpu_pool.router,

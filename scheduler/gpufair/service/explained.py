@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpufair.core.explain import AllocationExplanation, Explanation
-from gpufair.core.model import Shape
 from gpufair.core.share import Standing
 from gpufair.core.state import State
 from gpufair.core.tree import parent_of
-from gpufair.service.views import demands_view, seconds
+from gpufair.service.amending import change_view
+from gpufair.service.views import seconds
 
 
 def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, Any]:
@@ -38,7 +38,6 @@ def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, An
             "at_s": seconds(it.estimate),
             "because": it.estimate_basis,
         }
-    change = it.smallest_change
     return {
         "workload": it.workload,
         "state": it.phase.value,
@@ -59,17 +58,7 @@ def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, An
         },
         "preempted": it.preempted
         and {"by": it.preempted.by, "right": it.preempted.right.value, "why": it.preempted.why},
-        "change": change
-        and {
-            "text": change.sentence,
-            "fields": {
-                "gpus": change.shape.gpus_per_node,
-                "nodes": change.shape.nodes,
-                "gpu_type": change.shape.gpu_type,
-                "min_runtime_s": change.min_runtime / 1000,
-                **_other_demands(change.shape, state.workload(it.workload).spec.shape),
-            },
-        },
+        "change": change_view(state, it.workload, it.smallest_change),
     }
 
 
@@ -94,12 +83,6 @@ def allocation_view(pools: Sequence[AllocationExplanation], path: str) -> dict[s
             for it in pools
         ],
     }
-
-
-def _other_demands(shape: Shape, asked: Shape) -> dict[str, Any]:
-    """What is to be changed of what was asked for beside GPUs."""
-    before, after = demands_view(asked), demands_view(shape)
-    return {name: value for name, value in after.items() if value != before[name]}
 
 
 def _side(standing: Standing | None) -> dict[str, Any] | None:

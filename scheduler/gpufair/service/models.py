@@ -93,6 +93,32 @@ class Submission(Wish):
     after_any: Annotated[list[WorkloadName], Field(max_length=MOST_AWAITED)] = []
 
 
+class Amendment(Strict):
+    """``PATCH /workloads/{id}``: what is to be different of what it asks for. Whatever is left out stays."""
+
+    allocation: Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")] | None = None
+    gpus: Annotated[int, Field(ge=0, le=1024)] | None = None
+    nodes: Annotated[int, Field(ge=1, le=4096)] | None = None
+    gpu_type: Line | None = None
+    min_runtime_s: Seconds | None = None
+    priority: Annotated[int, Field(ge=-1000, le=1000)] | None = None
+    cpus: Annotated[int, Field(ge=0, le=4096)] | None = None
+    memory_bytes: Annotated[int, Field(ge=0, le=MAX_SIZE)] | None = None
+    within: Label | None = None
+    exclude: Annotated[list[PlainName], Field(max_length=256)] | None = None
+    where: Annotated[dict[Label, Label], Field(max_length=16)] | None = None
+    pools: Annotated[list[PlainName], Field(min_length=1, max_length=64)] | None = None
+
+    def wanted(self) -> Wanted:
+        """For ``amending.amend``."""
+        return Wanted(
+            {},
+            **self.model_dump(exclude={"pools", "exclude"}),
+            pools=tuple(self.pools) if self.pools else None,
+            exclude=None if self.exclude is None else tuple(self.exclude),
+        )
+
+
 class Question(Wish):
     """``POST /coach``: a wish, and which protections to compare; None: the usual ones."""
 

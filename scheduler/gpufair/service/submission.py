@@ -78,13 +78,13 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
         cpus_per_node=profile.cpus if wanted.cpus is None else wanted.cpus,
         memory_per_node=profile.memory if wanted.memory_bytes is None else wanted.memory_bytes,
         within=profile.within if wanted.within is None else wanted.within,
-        exclude=_nodes(profile.exclude if wanted.exclude is None else wanted.exclude),
+        exclude=nodes_of(profile.exclude if wanted.exclude is None else wanted.exclude),
         where=tuple(sorted((profile.where if wanted.where is None else wanted.where).items())),
     )
     kind = Kind(wanted.kind) if wanted.kind is not None else profile.kind
     priority = profile.priority if wanted.priority is None else wanted.priority
     return WorkloadSpec(
-        allocation=_allocation(wanted.allocation or profile.allocation, user, tree),
+        allocation=allocation_of(wanted.allocation or profile.allocation, user, tree),
         user=user,
         kind=kind,
         shape=shape,
@@ -144,7 +144,13 @@ def _profile(name: str | None, config: Config) -> Profile:
     raise UnknownProfile(name, tuple(profile.name for profile in config.profiles))
 
 
-def _allocation(asked: str, user: str, tree: Tree) -> AllocationPath:
+def allocation_of(asked: str, user: str, tree: Tree) -> AllocationPath:
+    """The leaf that a user means; "": the first that is open to him.
+
+    Raises:
+        UnknownAllocation: It is no leaf.
+        NotAMember: It isn't open to ``user``, or none is.
+    """
     open_to = tree.open_to(user)
     if not asked:
         if not open_to:
@@ -158,7 +164,7 @@ def _allocation(asked: str, user: str, tree: Tree) -> AllocationPath:
     return path
 
 
-def _nodes(names: Iterable[str]) -> tuple[NodeName, ...]:
+def nodes_of(names: Iterable[str]) -> tuple[NodeName, ...]:
     """As the core wants them: equal wishes are equal."""
     return tuple(NodeName(name) for name in sorted(set(names)))
 

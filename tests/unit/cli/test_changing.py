@@ -111,6 +111,33 @@ def test_extend(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyP
     assert (gpufair("extend", "train", "1h").code, gpufair("extend", "train", "1h").out) == (1, "")
 
 
+def test_amend(gpufair: Gpufair, fake: FakeService) -> None:
+    """Only what is named is sent; what `why` suggests is sent as it is; several are amended one after the other."""
+    route = f"PATCH {ONE}"
+    fake.routes[route] = Reply(body=workload(TRAIN))
+    told = gpufair("amend", "train", "--gpus", "1", "--min-runtime", "15m", "--memory", "2GiB", "--gpu-type", "")
+    assert told.out == "train (3f2a81c0) is queued, 1st\n"
+    assert fake.calls(route)[0].json == {"gpus": 1, "gpu_type": "", "min_runtime_s": 900.0, "memory_bytes": 2 << 30}
+    fake.routes[f"PATCH /api/v1/workloads/{SWEEP}"] = Reply(body=workload(SWEEP, name="sweep"))
+    both = gpufair("amend", "train", "sweep", "--allocation", "vision", "--json").json
+    assert [one["id"] for one in both["workloads"]] == [TRAIN, SWEEP]
+    change = {"text": "1 GPU would start now", "amend": {"gpus": 1, "priority": 0}, "costs": ["it gives up its landing"]}
+    why = {"workload": TRAIN, "sentence": "It waits.", "change": change}
+    fake.routes[f"GET {ONE}/why"] = Reply(body=why)
+    assert gpufair("amend", "train", "--suggested", "--json").json["id"] == TRAIN
+    assert fake.calls(route)[-1].json == {"gpus": 1, "priority": 0}
+    seen = gpufair("why", "train").out
+    assert "  But it gives up its landing.\n  Its owner makes it with: gpufair amend 3f2a81c0 --suggested\n" in seen
+    fake.routes[f"GET {ONE}/why"] = Reply(body=why | {"change": None})
+    nothing = gpufair("amend", "train", "--suggested")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert "no change is known that would start 3f2a81c0 now" in nothing.err
+    for words in ((), ("--suggested", "--gpus", "1")):
+        assert "say what to change" in gpufair("amend", "train", *words).err
+    fake.routes[route] = problem(409, "WrongPhase", "it is running")
+    assert gpufair("amend", "train", "--gpus", "1").code == 1
+
+
 def test_drain(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     """By when it is empty, and who is protected for longer than the deadline."""
     monkeypatch.setattr(time, "time", lambda: NOW)

@@ -149,7 +149,7 @@ class FakeService:
                     self.end_headers()
                     self.wfile.write(body)
 
-            do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815  # the base class's names
+            do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815  # the base class's names
 
             def _stream(self, reply: Reply) -> None:
                 self.close_connection = True

@@ -110,6 +110,8 @@ def _sentence(record: Mapping[str, Any], names: Mapping[str, str]) -> str:
     match record["kind"]:
         case "Submitted":
             return f"{who} asks for GPUs"
+        case "Amended":
+            return f"{who} asks for something else instead"
         case "Start":
             where = ", ".join(f"{lease['gpus']} GPU on {lease['node']}" for lease in record["held"]["leases"])
             return f"{who} gets {where}" + (" and is restored there" if record["checkpoint"] else "")

@@ -27,6 +27,7 @@ from gpufair.sim.traces.tally import Tally
 
 LATEST: Final = int(fields.MOST_SECONDS * 1000)
 ENDS: Final = frozenset({"Exited", "Released", "StartFailed"})
+AMENDED: Final = ("allocation", "shape", "min_runtime", "pools", "priority")  # what an amendment names of a spec
 RUNNING: Final = "running"  # it is still going on where the journal ends
 BATCH: Final = 2000  # entries of one read: none holds on to an old state of a live journal for long
 _ENTRIES: Final = "SELECT seq, event, actions FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
@@ -79,6 +80,8 @@ class _Lives:
         self.now = max(self.now, at)
         if kind == "Submitted":
             self._submitted(line, at, record)
+        elif kind == "Amended":
+            self._amended(record)
         elif kind == "NodeLost":
             node = text_of(record, "node")
             for there in self.known.values():
@@ -105,6 +108,15 @@ class _Lives:
         if workload in self.known:
             raise Wrong(f"workload {workload!r} was submitted in entry {self.known[workload].line} already")
         self.known[workload] = _Life(line, at, object_of(record, "spec"), withheld=record.get("withheld") is True)
+
+    def _amended(self, record: Item) -> None:
+        """It asks for something else before it runs."""
+        workload = text_of(record, "workload")
+        life = self.known.get(workload)
+        if life is None:
+            self.strangers[workload] = None
+        else:
+            life.spec = life.spec | {key: record[key] for key in AMENDED if key in record}
 
     @staticmethod
     def _decided(life: _Life, kind: str, record: Item) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from gpufair.core.codec import MalformedRecord, decode
+from gpufair.core.events import Amended
 from gpufair.core.model import Kind, Outcome, WorkloadSpec
 from gpufair.core.units import SECOND, Instant, Millis, WorkloadId
 from gpufair.sim.job import Burst
@@ -14,7 +15,7 @@ from gpufair.sim.job import Burst
 # Names of events and decisions that are looked at: a reader of a timeline need not ask for the rest.
 KINDS: Final = frozenset(
     (
-        *("Submitted", "Started", "ActivityReported", "ResumeRequested", "Released", "Exited"),
+        *("Submitted", "Amended", "Started", "ActivityReported", "ResumeRequested", "Released", "Exited"),
         *("BeginCheckpoint", "Stop", "Requeue", "Park", "End"),
     )
 )
@@ -90,6 +91,9 @@ def _note(seen: dict[WorkloadId, Seen], at: Instant, record: Mapping[str, Any]) 
         return
     one = seen.setdefault(workload, Seen(None, None))
     match kind:
+        case "Amended":
+            if one.spec is not None:
+                one.spec = _amendment(record).of(one.spec)
         case "Started":
             one.up = at
         case "ActivityReported":
@@ -110,6 +114,14 @@ def _spec(plain: Mapping[str, Any]) -> WorkloadSpec:
     if not isinstance(spec, WorkloadSpec):
         raise MalformedRecord("timeline", "a submission has no spec")
     return spec
+
+
+def _amendment(record: Mapping[str, Any]) -> Amended:
+    names = {each.name for each in fields(Amended)} - {"at"}
+    event = decode({"type": "Amended", "at": 0} | {name: record[name] for name in names if name in record})
+    if not isinstance(event, Amended):
+        raise MalformedRecord("timeline", "an amendment is none")
+    return event
 
 
 def _works(one: Seen) -> bool:
