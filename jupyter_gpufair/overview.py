@@ -67,8 +67,15 @@ class WhyHandler(GpufairHandler):
     @web.authenticated
     @authorized
     async def get(self, workload_id: str) -> None:
-        """Why it waits, or how it stands."""
-        self._json(await self._ask(sessions().link.client.send(_read(f"workloads/{workload_id}/why"))))
+        """Why it waits, or how it stands; ``mine``: whether the user may make the change that is named."""
+        client = sessions().link.client
+        answer = await self._ask(client.send(_read(f"workloads/{workload_id}/why")))
+        mine = answer.get("change") is not None and (await self._ask(client.workload(workload_id))).user == await self._me()
+        self._json(answer | {"mine": mine})
+
+    async def _me(self) -> str:
+        user: str = await self._ask(_user())
+        return user
 
 
 class AllocationsHandler(GpufairHandler):
@@ -116,6 +123,22 @@ class MineHandler(GpufairHandler):
             | {"name": workload.label, "kind": workload.kind, "here": view is not None}
             | {"path": place[0] if place is not None else None}
         )
+
+
+class AmendHandler(GpufairHandler):
+    """``POST lab/mine/{id}/amend``: one of the user's that waits asks for something else."""
+
+    @web.authenticated
+    @authorized
+    async def post(self, workload_id: str) -> None:
+        """The body is what is to be different, as ``change.amend`` of a ``why`` has it; the service checks it."""
+        wish = self.get_json_body()
+        if not isinstance(wish, dict) or len(self.request.body) > _WISH_BYTES:
+            raise web.HTTPError(400, f"a wish is a JSON object of at most {_WISH_BYTES} bytes")
+        if not any(one.id == workload_id for one in await self._ask(_mine())):
+            raise web.HTTPError(404, f"{workload_id} is no live session or run of yours")
+        await self._ask(sessions().link.client.amend(workload_id, **wish))
+        self._json({}, 202)
 
 
 class MyActionHandler(GpufairHandler):
@@ -182,5 +205,6 @@ ROUTES: list[tuple[str, type[GpufairHandler]]] = [
     (r"/gpufair/lab/mine", MineHandler),
     (r"/gpufair/lab/allocations", AllocationsHandler),
     (r"/gpufair/lab/coach", CoachHandler),
+    (rf"/gpufair/lab/mine/{_WORKLOAD}/amend", AmendHandler),
     (rf"/gpufair/lab/mine/{_WORKLOAD}/(?P<action>{'|'.join(_ELSEWHERE)})", MyActionHandler),
 ]

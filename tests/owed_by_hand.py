@@ -149,7 +149,7 @@ class Books:
             if length <= 0 or leaf not in span.tree:
                 continue
             wanted = sum(
-                self._counted(workload, leaf, gpus, span)
+                self.counted(workload, leaf, gpus, span)
                 for workload, where, path, gpus in span.wanted
                 if (where, path) == (pool, leaf) and workload not in self.refused
             )
@@ -157,7 +157,7 @@ class Books:
             total += length * min(wanted * MICRO, entitled.numerator // entitled.denominator)
         return total
 
-    def _counted(self, workload: WorkloadId, leaf: AllocationPath, gpus: int, span: Span) -> int:
+    def counted(self, workload: WorkloadId, leaf: AllocationPath, gpus: int, span: Span) -> int:
         """What stays owed for a wait of one that was amended: no more than for what it started with."""
         at, mine, most = self.began.get(workload, (0, leaf, gpus))
         if span.end > at:

@@ -9,7 +9,9 @@ import { Widget } from '@lumino/widgets';
 
 import { EXTEND, addExtend, extendable } from './extend';
 import type { Sessions } from './model';
-import { act, serverNow } from './request';
+import { showWhy } from './lab/apply';
+import { LabReader } from './lab/reader';
+import { act, request, serverNow } from './request';
 import { allows, clock, detailText, movable } from './text';
 import { trans } from './trans';
 import type { Action, ISession } from './wire';
@@ -35,8 +37,15 @@ function named(action: Action): [string, string] {
   return names[action];
 }
 
+/** Why it waits, with a button for the change that would start it. */
+export const WHY = 'gpufair:why';
+
 /** Always there: who cannot hover reads here what the tooltip says, and what waits has no other item. */
 export const DETAILS = 'gpufair:details';
+
+function waits(session: ISession): boolean {
+  return session.state === 'queued';
+}
 
 export function commandOf(action: Action): string {
   return `gpufair:${action}`;
@@ -115,9 +124,23 @@ export function addCommands(
       }
     }
   });
+  const reader = new LabReader((path, init, query) => request(settings, path, init, query));
+  commands.addCommand(WHY, {
+    label: trans.__('Why Does It Wait?'),
+    caption: trans.__('Who holds the GPUs and until when, and what would start the session now'),
+    describedBy: { args: { type: 'object', properties: {} } },
+    isEnabled: () => sessions.current !== null && waits(sessions.current),
+    isVisible: () => sessions.current !== null,
+    execute: async () => {
+      if (sessions.current) {
+        await showWhy(reader, sessions.current.workload_id);
+      }
+    }
+  });
   addExtend(commands, sessions, settings);
   sessions.currentChanged.connect(() => {
     commands.notifyCommandChanged(DETAILS);
+    commands.notifyCommandChanged(WHY);
     commands.notifyCommandChanged(EXTEND);
     for (const action of ACTIONS) {
       commands.notifyCommandChanged(commandOf(action));
@@ -143,6 +166,9 @@ export function menuOpener(commands: CommandRegistry, sessions: Sessions): (anch
     }
     if (extendable(session)) {
       menu.addItem({ command: EXTEND });
+    }
+    if (waits(session)) {
+      menu.addItem({ command: WHY });
     }
     menu.addItem({ command: DETAILS });
     menu.aboutToClose.connect(function back() {

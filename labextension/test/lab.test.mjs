@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { gradient } from '../lib/lab/cluster.js';
 import { LabReader } from '../lib/lab/reader.js';
 import { Teams, teamOf } from '../lib/lab/teams.js';
-import { asked, cost, duration, entitledGpus, explained, fares, gpuTime, nodeText, outlook, spent, standing, when } from '../lib/lab/words.js';
+import { applicable, asked, cost, duration, entitledGpus, explained, fares, givenUp, gpuTime, nodeText, outlook, spent, standing, when } from '../lib/lab/words.js';
 
 const NOW = 1_800_000_000;
 const workload = (changes = {}) => ({
@@ -121,6 +121,23 @@ test('a reason ends with the smallest change', () => {
   assert.ok(!sentence.includes('Z'), 'the reader’s own time');
   assert.equal(holder, '2 GPUs: ben (language)');
   assert.equal(change, 'Smallest change that would start it now: ask for 1 GPU');
+});
+
+test('a change is offered to whoever may make it, with what is given up', () => {
+  const why = {
+    sentence: '',
+    start: null,
+    holders: [],
+    mine: true,
+    change: { text: 'ask for 1 GPU', amend: { gpus: 1 }, costs: ['it gives up its landing at 2027-01-15 08:00:00Z'] }
+  };
+  assert.ok(applicable(why));
+  assert.match(givenUp(why, NOW), /^But it gives up its landing at .*\d\d:\d\d\.$/);
+  assert.ok(!applicable({ ...why, mine: false }), 'somebody else’s');
+  assert.ok(!applicable({ ...why, change: { text: 'ask for 1 GPU' } }), 'an older service');
+  assert.ok(!applicable({ ...why, change: null }));
+  assert.ok(!applicable(null));
+  assert.equal(givenUp({ ...why, change: { text: 'x', amend: { gpus: 1 } } }, NOW), '');
 });
 
 test('the bar of a node has one hard stop for each piece', () => {

@@ -72,10 +72,10 @@ def processes_of(home: Path) -> list[psutil.Process]:
 
 
 @contextmanager
-def real_lab(tmp_path: Path, *, ends_by_itself: bool = False) -> Iterator[Lab]:
+def real_lab(tmp_path: Path, *, ends_by_itself: bool = False, config: str = CONFIG) -> Iterator[Lab]:
     """JupyterLab whose extension starts the service; all of it is gone afterwards, by itself where that is asked."""
     linger_s = 8 if ends_by_itself else 120
-    (tmp_path / "gpufair.toml").write_text(CONFIG.replace("{linger}", f"{linger_s}s"), encoding="utf-8")
+    (tmp_path / "gpufair.toml").write_text(config.replace("{linger}", f"{linger_s}s"), encoding="utf-8")
     (tmp_path / "budgets.toml").write_text(BUDGETS, encoding="utf-8")
     home = tmp_path / "home"
     home.mkdir()

@@ -73,7 +73,9 @@ def compare(world: World, known_since: int = 0) -> None:
         for entry, action in world.actions()
         if type(action).__name__ == "End" and action.workload in books.refused
     }
-    cuts = sorted(gone.values())
+    # What lay further back than the window when an amended one started stays as it was counted, too.
+    fixed = {workload: at - world.policy.window for workload, (at, _, _) in books.began.items()}
+    cuts = sorted({*gone.values(), *fixed.values()})
 
     def check(found: int, pieces: Iterable[tuple[int, int, int]], what: object) -> None:
         clipped = [(max(start, known_since), end, rate) for start, end, rate in pieces]
@@ -98,7 +100,7 @@ def compare(world: World, known_since: int = 0) -> None:
                 ends = [span.start, *(cut for cut in cuts if span.start < cut < span.end), span.end]
                 for start, end in pairwise(ends):
                     wanted = sum(
-                        gpus
+                        gpus if start < fixed.get(workload, start) else books.counted(workload, leaf, gpus, span)
                         for workload, where, path, gpus in span.wanted
                         if (where, path) == (pool, leaf) and not (workload in gone and start >= gone[workload])
                     )

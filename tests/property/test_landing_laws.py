@@ -43,6 +43,8 @@ def promises(world: World) -> list[Promise]:
 
     for entry in world.journal:
         now = entry.event.at
+        if isinstance(entry.event, ev.Amended):
+            over(entry.event.workload, now, "withdrawn")
         for action in entry.actions:
             match action:
                 case act.GrantLanding():

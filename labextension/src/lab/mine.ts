@@ -5,7 +5,7 @@ import { allows, detailText, statusText } from '../text.js';
 import { trans } from '../trans.js';
 import { Rows, element, press, write } from './dom.js';
 import type { MyAction } from './reader.js';
-import type { IMine } from './wire.js';
+import type { IExplanation, IMine } from './wire.js';
 
 const ACTIONS: MyAction[] = ['checkpoint', 'park', 'resume', 'open', 'stop'];
 
@@ -23,6 +23,8 @@ function labelOf(action: MyAction): string {
 export interface IDoing {
   act(session: IMine, action: MyAction): void;
   open(session: IMine): void;
+  /** Make the change that a why-card names, once its owner agrees; whether it was made. */
+  apply?(id: string, why: IExplanation): Promise<boolean>;
 }
 
 export class MineView {

@@ -32,7 +32,7 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
     return answer;
   };
   const mine = new MineView(doing, now);
-  const queue = new QueueView(teams, id => reader.why(id));
+  const queue = new QueueView(teams, id => reader.why(id), doing.apply);
   const budgets = new BudgetsView(teams);
   const cluster = new ClusterView(teams, now);
   const whatIf = new WhatIfView(reader);

@@ -11,12 +11,13 @@ import { Widget } from '@lumino/widgets';
 
 import { request, serverNow } from '../request.js';
 import { DOMAIN, speak, trans } from '../trans.js';
+import { applyChange } from './apply.js';
 import { press } from './dom.js';
 import { addLaunch } from './launch.js';
 import { LabPanel, Section } from './panel.js';
 import { makeParts } from './parts.js';
 import { LabReader, type MyAction } from './reader.js';
-import { type IMine, LAB_EVENT } from './wire.js';
+import { type IExplanation, type IMine, LAB_EVENT } from './wire.js';
 
 const OPEN = 'gpufair:open-lab';
 const WHAT_IF = 'gpufair:what-if';
@@ -47,7 +48,12 @@ const lab: JupyterFrontEndPlugin<void> = {
     const reader = new LabReader((path, init, query) => request(settings, path, init, query));
     const doing = {
       open: (session: IMine) => void app.commands.execute('docmanager:open', { path: session.path }),
-      act: (session: IMine, action: MyAction) => void perform(reader, session, action)
+      act: (session: IMine, action: MyAction) => void perform(reader, session, action),
+      apply: async (id: string, why: IExplanation) => {
+        const made = await applyChange(reader, id, why);
+        panel.refresh();
+        return made;
+      }
     };
     const parts = makeParts(reader, doing, serverNow);
     const { whatif, ...seen } = parts;

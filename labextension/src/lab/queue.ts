@@ -4,7 +4,8 @@
 import { Rows, element, press, write } from './dom.js';
 import { type Teams, teamOf } from './teams.js';
 import type { IExplanation, IQueue, IWorkload } from './wire.js';
-import { asked, explained, nameOf, trans, when } from './words.js';
+import { localised } from '../text.js';
+import { applicable, asked, explained, nameOf, trans, when } from './words.js';
 
 /** So many rows are drawn at first, and again with each press of the button: nobody reads thousands. */
 const PAGE = 200;
@@ -14,7 +15,9 @@ export class QueueView {
 
   constructor(
     private readonly _teams: Teams,
-    private readonly _why: (id: string) => Promise<IExplanation | null>
+    private readonly _why: (id: string) => Promise<IExplanation | null>,
+    /** Makes the change that is named, once its owner agrees; whether it was made. Absent: there is no button for it. */
+    private readonly _apply?: (id: string, why: IExplanation) => Promise<boolean>
   ) {
     const list = element('ol', { class: 'jp-gpufair-list', 'aria-label': trans.__('Queue') });
     this._filter.addEventListener('input', () => this._draw());
@@ -45,10 +48,11 @@ export class QueueView {
 
   private _make(workload: IWorkload): HTMLElement {
     const reasons = element('div', { class: 'jp-gpufair-why', role: 'status' });
-    const card = element('details', {}, element('summary'), reasons);
+    const apply = element('div', { class: 'jp-gpufair-buttons' });
+    const card = element('details', {}, element('summary'), reasons, apply);
     card.addEventListener('toggle', () => {
       if (card.open) {
-        void this._tell(workload.id, reasons);
+        void this._tell(workload.id, reasons, apply);
       }
     });
     return element('li', {}, card);
@@ -57,24 +61,51 @@ export class QueueView {
   private _update(row: HTMLElement, one: IWorkload): void {
     const nowS = this._queue.now_s;
     const [card] = row.children as unknown as HTMLElement[];
-    const [summary, reasons] = card.children as unknown as HTMLElement[];
+    const [summary, reasons, apply] = card.children as unknown as HTMLElement[];
     row.style.setProperty('--team', this._teams.colour(teamOf(one.allocation)));
     const parts = [`${one.position ?? '–'}. ${nameOf(one)}`, one.user, one.allocation, asked(one), when(one, nowS)];
     write(summary, parts.filter(part => part).join(' · '));
     if ((card as HTMLDetailsElement).open) {
-      void this._tell(one.id, reasons);
+      void this._tell(one.id, reasons, apply);
     }
   }
 
-  private async _tell(id: string, reasons: HTMLElement): Promise<void> {
+  private async _tell(id: string, reasons: HTMLElement, apply: HTMLElement): Promise<void> {
     let lines: string[];
+    let why: IExplanation | null = null;
     try {
-      const why = await this._why(id);
+      why = await this._why(id);
       lines = why === null ? [trans.__('It does not wait any more.')] : explained(why, this._queue.now_s);
     } catch (error) {
       lines = [error instanceof Error ? error.message : String(error)];
     }
     write(reasons, lines.join('\n'));
+    this._offer(id, why, reasons, apply);
+  }
+
+  /** A button for the change that is named, to whoever may make it. */
+  private _offer(id: string, why: IExplanation | null, reasons: HTMLElement, apply: HTMLElement): void {
+    const make = this._apply;
+    const change = make && applicable(why) ? JSON.stringify(why?.change?.amend) : '';
+    if (apply.dataset.change === change) {
+      return;
+    }
+    apply.dataset.change = change;
+    if (!make || !why || !change) {
+      apply.replaceChildren();
+      return;
+    }
+    const button = press(trans.__('Apply'), () => {
+      button.disabled = true;
+      void make(id, why).then(async made => {
+        button.disabled = false;
+        if (made) {
+          await this._tell(id, reasons, apply);
+        }
+      });
+    });
+    button.setAttribute('aria-label', trans.__('Apply: %1', localised(why.change?.text ?? '', this._queue.now_s)));
+    apply.replaceChildren(button);
   }
 
   private readonly _filter = element('input', {

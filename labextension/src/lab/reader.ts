@@ -70,6 +70,11 @@ export class LabReader {
     return (await this._ask(['lab', 'workloads', id, 'why'])) as IExplanation | null;
   }
 
+  /** Have one of the reader's own that waits ask for something else. */
+  async amend(id: string, wish: Record<string, unknown>): Promise<void> {
+    await this._ask(['lab', 'mine', id, 'amend'], { method: 'POST', body: JSON.stringify(wish) });
+  }
+
   async act(id: string, action: MyAction): Promise<void> {
     await this._ask(['lab', 'mine', id, action], { method: 'POST' });
   }

@@ -84,7 +84,10 @@ export interface INode {
 
 export interface IExplanation {
   sentence: string;
-  change: { text: string } | null;
+  /** `amend`: what is to be different of what it asks for; `costs`: what is given up by that. */
+  change: { text: string; amend?: Record<string, unknown>; costs?: string[] } | null;
+  /** Whether the reader may make the change. */
+  mine?: boolean;
   start: { kind: string; at_s: number | null; because: string } | null;
   holders: { workload: string; user: string; allocation: string; gpus: number; until_s: number | null; protected: boolean }[];
 }

@@ -78,6 +78,16 @@ export function explained(why: IExplanation, nowS: number): string[] {
   return lines;
 }
 
+/** What is given up by the change, for a question before it is made; "" for nothing. */
+export function givenUp(why: IExplanation, nowS: number): string {
+  return (why.change?.costs ?? []).map(cost => trans.__('But %1.', localised(cost, nowS))).join('\n');
+}
+
+/** Whether the reader can make the change at the press of a button. */
+export function applicable(why: IExplanation | null): boolean {
+  return why?.mine === true && Object.keys(why.change?.amend ?? {}).length > 0;
+}
+
 /** A node's state in one word. */
 export function nodeState(node: INode): string {
   return { ready: trans.__('ready'), cordoned: trans.__('cordoned'), lost: trans.__('lost') }[node.state] ?? node.state;
