@@ -12,7 +12,7 @@ from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.codec import decode_event, encode
 from gpufair.core.errors import GpufairError, MinRuntimeTooLong, NeverFits, UnknownAllocation, WrongPhase
-from gpufair.core.model import Allocation, Kind, Node, Phase, Shape
+from gpufair.core.model import Allocation, Kind, Node, Outcome, Phase, Shape
 from gpufair.core.owed import MICRO
 from gpufair.core.snapshot import recover, replay, restore, snapshot
 from gpufair.core.units import AllocationPath, Millis, NodeName, WorkloadId
@@ -82,7 +82,7 @@ def test_another_allocation_pays_and_its_place_is_in_that_line() -> None:
     before = owed(world, "a")
     amend(world, allocation=B)
     assert world.state.workload(P).spec.allocation == "b"
-    world.feed(ev.Exited(world.now, CAUSE, WorkloadId("v"), 1, outcome=act.Outcome.COMPLETED))
+    world.feed(ev.Exited(world.now, CAUSE, WorkloadId("v"), 1, outcome=Outcome.COMPLETED))
     assert world.phase("p") is Phase.STARTING
     assert (owed(world, "a"), owed(world, "b")) == (before, 0), "v alone used up all that a is entitled to"
 
@@ -99,7 +99,7 @@ def test_what_stays_owed_is_no_more_than_for_what_it_starts_with() -> None:
     little.advance(1_000)
     assert owed(much, "a") == 2 * 2_000 + 1_000, "as long as it waits it is the demand that it was"
     for world in (much, little):
-        world.feed(ev.Exited(world.now, CAUSE, WorkloadId("v"), 1, outcome=act.Outcome.COMPLETED))
+        world.feed(ev.Exited(world.now, CAUSE, WorkloadId("v"), 1, outcome=Outcome.COMPLETED))
         assert world.phase("p") is Phase.STARTING
         assert owed(world, "a") == 3_000
     gone = cluster(4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from gpufair.client.reading import read
 from gpufair.client.types import Explanation, Workload
 from gpufair.clock import VirtualClock
 from gpufair.core.change import Change
-from gpufair.core.model import Allocation, Node, Shape
+from gpufair.core.model import Allocation, Node, Shape, WorkloadSpec
+from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, Millis, NodeName, WorkloadId
 from gpufair.service.amending import change_view
 from tests.unit.service.rig import LAUNCH, START, bearer, runtime_at, service_at
@@ -98,6 +100,10 @@ async def test_what_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) -> 
         assert it.journal.seq == length
 
 
+def spec_of(state: State, name: str) -> WorkloadSpec:
+    return state.workload(WorkloadId(name)).spec
+
+
 async def test_what_follows_from_the_wish_follows_anew(tmp_path: Path) -> None:
     """A debug run comes first in its allocation, as if it had been submitted as one; a priority of one's own stays."""
     async with service_at(tmp_path) as (it, client):
@@ -106,7 +112,7 @@ async def test_what_follows_from_the_wish_follows_anew(tmp_path: Path) -> None:
             await client.post(f"{API}/workloads", json=body | {"id": name} | more)
         for name, priority in (("usual", 10), ("own", 3)):
             await client.patch(f"{API}/workloads/{name}", json={"min_runtime_s": 600})
-            spec = await it.runtime.read(lambda state, name=name: state.workload(WorkloadId(name)).spec)
+            spec = await it.runtime.read(partial(spec_of, name=name))
             assert (spec.priority, spec.min_runtime) == (priority, 600_000)
 
 

@@ -16,7 +16,7 @@ from gpufair.core import events as ev
 from gpufair.core.actions import GrantLanding
 from gpufair.core.codec import encode
 from gpufair.core.errors import GpufairError
-from gpufair.core.model import Allocation, Kind, Node, Outcome, Policy
+from gpufair.core.model import DEFAULT_POOL, Allocation, Kind, Node, Outcome, Policy, Shape
 from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, WorkloadId
 from gpufair.service.archive import open_archive, write_export
 from gpufair.service.codec import dump_actions, dump_event
@@ -175,6 +175,26 @@ def test_bare_events_are_enough_where_devices_name_the_nodes(tmp_path):
     path.write_text("\n".join(map(json.dumps, [*submissions, *map(encode, events)])))
     trace = read_trace(path, strict=True)
     assert {row.job_id: row.duration for row in trace.rows} == {"one": 8_000, "two": 8_000}
+    assert trace.counts == {"submitted before the journal begins": 1}
+
+
+def test_what_was_amended_before_it_ran_is_what_is_read(tmp_path):
+    """Its GPUs, who pays and its protection as it ran; who amended what was submitted before is a stranger."""
+    spec = encode(next(each.event for each in story().journal if isinstance(each.event, ev.Submitted)))["spec"]
+    one, wish = WorkloadId("one"), (AllocationPath("other"), Shape(3), Millis(7_000), (DEFAULT_POOL,), 2)
+    events = [
+        ev.Amended(Instant(EPOCH + 500), CAUSE, one, *wish),
+        ev.Amended(Instant(EPOCH + 600), CAUSE, WorkloadId("stranger"), *wish),
+        ev.Started(Instant(EPOCH + 1_000), CAUSE, one, 1, ((NodeName("n1"), "0"),)),
+        ev.Exited(Instant(EPOCH + 3_000), CAUSE, one, 1, Outcome.COMPLETED),
+    ]
+    submitted = {"type": "Submitted", "at": EPOCH, "cause": "c", "workload": one, "spec": spec}
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(map(json.dumps, [submitted, *map(encode, events)])))
+    trace = read_trace(path, strict=True)
+    (row,) = trace.rows
+    assert (row.gpus, row.project, row.min_runtime, row.priority) == (3.0, "other", 7_000, 2)
+    assert row.submit == EPOCH, "it keeps its place"
     assert trace.counts == {"submitted before the journal begins": 1}
 
 

@@ -129,6 +129,25 @@ def test_the_present_goes_on_as_it_would_have(seed: int) -> None:
     assert {life.job.id: life.ended for life in rest.lives.values() if life.ended} == ended
 
 
+def test_what_was_amended_comes_again_as_it_ran() -> None:
+    """From the journal's own text; what was submitted before the past began stays unknown."""
+    job = batch("j1", 0, HOUR, 4)
+    event = ev.Amended(
+        Instant(START + 5), CauseId("c"), job.id, AllocationPath("b"), Shape(2), Millis(0), job.spec.pools, 3
+    )
+    entries = [
+        Entry(each.at, codec.dump_event(each), "[]", "", seq, "")
+        for seq, each in enumerate(
+            (ev.Submitted(START, CauseId("c"), job.id, job.spec), event, replace(event, workload=WorkloadId("j0"))), 1
+        )
+    ]
+    past = look_back(records(entries), START, Instant(START + 10))
+    spec = past.seen[job.id].spec
+    assert spec is not None
+    assert (spec.allocation, spec.shape, spec.min_runtime, spec.priority) == ("b", Shape(2), 0, 3)
+    assert past.seen[WorkloadId("j0")].spec is None
+
+
 def test_nothing_changed_changes_nothing() -> None:
     half = played(drawn(7), 5 * HOUR)
     state = copied(half.state)
