@@ -20,6 +20,7 @@ from gpufair.cli import (
     gallery,
     maintenance,
     nodes,
+    past,
     replaying,
     run,
     sessions,
@@ -70,6 +71,7 @@ app.command("why", rich_help_panel=_LOOK)(watch.why)
 app.command("preview", rich_help_panel=_LOOK)(foresight.preview)
 app.command("coach", rich_help_panel=_LOOK)(foresight.coach)
 app.command("pyramid", rich_help_panel=_LOOK)(figures.pyramid)
+app.command("history", rich_help_panel=_LOOK)(past.history)
 app.add_typer(watch.kernels, name="kernels", rich_help_panel=_LOOK)
 app.command("submit", rich_help_panel=_CHANGE, cls=submitting.Submit)(submitting.submit)
 app.command("drill", rich_help_panel=_TRY, cls=submitting.Submit)(drill.drill)

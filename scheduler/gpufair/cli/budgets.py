@@ -13,14 +13,16 @@ from gpufair.cli.exits import CommandError
 from gpufair.cli.figures import delivered
 from gpufair.cli.options import AsJson, StateDir, client
 from gpufair.cli.output import Column, emit_json, line, table
+from gpufair.cli.past import over_time
 from gpufair.cli.words import clean, gpu_time, metric, percent, plural, span
 from gpufair.wire import MAX_BODY_BYTES
 
 if TYPE_CHECKING:
     from gpufair.client.types import AllocationView, Budgets
 
-budgets = typer.Typer(help="Budgets: show, delivered, apply.", no_args_is_help=True)
+budgets = typer.Typer(help="Budgets: show, delivered, over-time, apply.", no_args_is_help=True)
 budgets.command("delivered")(delivered)
+budgets.command("over-time")(over_time)
 
 
 class BudgetsRefused(CommandError):

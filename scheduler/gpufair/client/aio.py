@@ -15,7 +15,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
-from gpufair.client.insight import Coaching, Deliveries, Plan, Preview, Pyramid
+from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
@@ -316,6 +316,16 @@ class AsyncClient:
     async def delivered(self, since_s: float | None = None, until_s: float | None = None) -> Deliveries:
         """See ``calls.delivered``."""
         return await self.send(calls.delivered(since_s, until_s))
+
+    async def budgets_over_time(
+        self, allocation: str | None = None, since_s: float | None = None, until_s: float | None = None, bins: int = 168
+    ) -> BudgetsOverTime:
+        """See ``calls.budgets_over_time``."""
+        return await self.send(calls.budgets_over_time(allocation, since_s, until_s, bins))
+
+    async def history(self, hours: float = 6.0, node: str | None = None) -> GpuHistory:
+        """See ``calls.history``."""
+        return await self.send(calls.history(hours, node))
 
     async def conservation(self) -> dict[str, Any]:
         """See ``calls.conservation``."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from gpufair.client.errors import BadAnswer
-from gpufair.client.insight import Coaching, Deliveries, Plan, Preview, Pyramid
+from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid
 from gpufair.client.reading import read, read_list
 from gpufair.client.types import (
     AllocationExplanation,
@@ -294,6 +294,21 @@ def pyramid(since_s: float | None = None, until_s: float | None = None) -> Call[
 def delivered(since_s: float | None = None, until_s: float | None = None) -> Call[Deliveries]:
     """What each allocation was owed and charged; by default over the budgets' window."""
     return Call("GET", f"{API}/budgets/delivered", lambda data: read(Deliveries, data), _period(since_s, until_s))
+
+
+def budgets_over_time(
+    allocation: str | None = None, since_s: float | None = None, until_s: float | None = None, bins: int = 168
+) -> Call[BudgetsOverTime]:
+    """What each allocation, or one, was owed and charged over time, in at most so many bins of whole hours."""
+    only = {} if allocation is None else {"allocation": allocation}
+    params = only | {"bins": str(bins)} | _period(since_s, until_s)
+    return Call("GET", f"{API}/budgets/over-time", lambda data: read(BudgetsOverTime, data), params)
+
+
+def history(hours: float = 6.0, node: str | None = None) -> Call[GpuHistory]:
+    """Who held which GPU in the last hours (a week at most), on all nodes or on one."""
+    only = {} if node is None else {"node": node}
+    return Call("GET", f"{API}/history", lambda data: read(GpuHistory, data), {"hours": f"{hours:g}"} | only)
 
 
 def conservation() -> Call[dict[str, Any]]:

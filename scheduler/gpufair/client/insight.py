@@ -172,6 +172,72 @@ class Deliveries:
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """What an allocation was owed and charged, a figure for each bin."""
+
+    path: str
+    leaf: bool = True
+    entitlement: float = 0.0
+    owed_gpu_s: tuple[float, ...] = ()
+    charged_gpu_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CoursesInPool:
+    """Bins of ``bin_s`` from ``start_s`` on; the last one ends with ``end_s``."""
+
+    pool: str
+    start_s: float = 0.0
+    end_s: float = 0.0
+    bin_s: float = 3600.0
+    allocations: tuple[Course, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetsOverTime:
+    """Owed and charged over time, in each pool."""
+
+    pools: tuple[CoursesInPool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One workload on GPUs of one node. ``to_s`` None: it is there still. ``preempted_s``: when it had to make room."""
+
+    workload: str
+    user: str = ""
+    allocation: str = ""
+    rows: tuple[int, ...] = ()  # which of the node's GPUs, from 0
+    from_s: float = 0.0
+    up_s: float | None = None
+    to_s: float | None = None
+    protected: tuple[tuple[float, float], ...] = ()  # from when until when it could not be preempted
+    preempted_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHistory:
+    """What was on one node. ``devices``: ids of its GPUs, in the order of rows, where known."""
+
+    name: str
+    pool: str = ""
+    gpu_type: str = ""
+    gpus: int = 0
+    devices: tuple[str, ...] = ()
+    stays: tuple[Stay, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHistory:
+    """GPU × time from ``since_s`` on, which is later than was asked for where no more is known, or it is too much."""
+
+    now_s: float = 0.0
+    since_s: float = 0.0
+    nodes: tuple[NodeHistory, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A planned maintenance: these nodes are closed at ``at_s``."""
 

@@ -23,6 +23,7 @@ from gpufair.core.figures import AllocationFigures
 from gpufair.core.invariants import validate
 from gpufair.core.ledger import Conservation, sum_up
 from gpufair.core.model import Phase, Policy, Shape, WorkloadSpec
+from gpufair.core.over_time import OverTime, over_time
 from gpufair.core.preview import TYPICAL, Assumed, Preview, preview
 from gpufair.core.pyramid import Pyramid, pyramid
 from gpufair.core.queue import queue
@@ -186,6 +187,12 @@ class State:
         at most. What is older than the history counts for nothing; the answer says from when to when it is.
         """
         return pyramid(self._facts, start, end)
+
+    def over_time(
+        self, start: Instant, end: Instant, most: int, only: AllocationPath | None = None
+    ) -> tuple[OverTime, ...]:
+        """What each allocation, or ``only`` one, was owed and charged over such a period, in at most ``most`` bins."""
+        return over_time(self._facts, start, end, most, only)
 
     def explain(self, workload: WorkloadId) -> Explanation:
         """Why it is where it is, from the same state that decided.

@@ -87,6 +87,11 @@ class AgentHub:
         channel = self._dispatcher.channels.get(node)
         return channel.last_seen if channel else None
 
+    def gpu_ids(self, node: str) -> tuple[str, ...]:
+        """The GPUs of a node, by configuration, in its own order; none of a node that is in none."""
+        inventory = self._expected.get(node)
+        return inventory.gpu_ids if inventory else ()
+
     def heard(self, node: str) -> bool:
         """Whether an agent of this node has said hello to this service."""
         channel = self._dispatcher.channels.get(node)

@@ -14,6 +14,7 @@ from gpufair.service.auth import Authenticator, Principal
 from gpufair.service.config import Config
 from gpufair.service.cpu_pool import CpuPool
 from gpufair.service.dispatch import Dispatcher
+from gpufair.service.history import History
 from gpufair.service.journal import Journal
 from gpufair.service.lifetime import Lifetime
 from gpufair.service.outputs import Outputs
@@ -39,6 +40,7 @@ class Context:
     version: str
     embedded: bool
     outputs: Outputs = field(default_factory=Outputs)
+    history: History = field(default_factory=History)
 
 
 def context(connection: HTTPConnection) -> Context:

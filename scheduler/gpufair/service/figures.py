@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpufair.core.delivery import Delivered, Delivery
+from gpufair.core.over_time import OverTime
 from gpufair.core.pyramid import Level, Pyramid
 from gpufair.service.views import seconds
 
@@ -18,6 +19,30 @@ def pyramid_view(pools: Sequence[Pyramid]) -> dict[str, Any]:
 def delivered_view(pools: Sequence[Pyramid]) -> dict[str, Any]:
     """Delivered / owed of each allocation in each pool."""
     return {"pools": [_delivery(it.delivery) | {"allocations": _allocations(it.delivery)} for it in pools]}
+
+
+def over_time_view(pools: Sequence[OverTime]) -> dict[str, Any]:
+    """What each allocation was owed and charged, bin by bin, in each pool."""
+    return {"pools": [_over_time(it) for it in pools]}
+
+
+def _over_time(it: OverTime) -> dict[str, Any]:
+    return {
+        "pool": it.pool,
+        "start_s": seconds(it.start),
+        "end_s": seconds(it.end),
+        "bin_s": it.bin / 1000,
+        "allocations": [
+            {
+                "path": one.path,
+                "leaf": one.leaf,
+                "entitlement": float(one.entitlement),
+                "owed_gpu_s": [amount / 1000 for amount in one.owed],
+                "charged_gpu_s": [amount / 1000 for amount in one.charged],
+            }
+            for one in it.courses
+        ],
+    }
 
 
 def _pyramid(it: Pyramid) -> dict[str, Any]:

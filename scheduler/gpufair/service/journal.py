@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 import sqlalchemy as sa
 
 from gpufair.service.outbox import Letter
+from gpufair.service.stays import Writes
 from gpufair.service.store import Entry, Loaded, NewEntry, Place, Snapshot, Store
 
 P = ParamSpec("P")
@@ -60,9 +61,10 @@ class Journal:
         entries: Sequence[NewEntry],
         details: Mapping[str, Mapping[str, Any] | None] | None = None,
         letters: Sequence[Letter] = (),
+        also: Sequence[Writes] = (),
     ) -> list[int]:
         """``Store.append``."""
-        return await self._call(self._store.append, entries, details, letters)
+        return await self._call(self._store.append, entries, details, letters, also)
 
     async def within(self, work: Callable[[sa.Connection], R]) -> R:
         """``Store.within``."""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 from gpufair.core import snapshot as core_snapshot
 from gpufair.core.errors import GpufairError
 from gpufair.core.state import State
 from gpufair.core.units import Instant, WorkloadId
-from gpufair.service import codec
+from gpufair.service import codec, stays
 from gpufair.service.details import Detail
 from gpufair.service.journal import Journal
 from gpufair.service.store import Loaded, Snapshot, StoreError
+
+SINCE_KEY: Final = "stays-since"  # Unix milliseconds from which on all stays are known
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,18 @@ def recover(loaded: Loaded, validate: bool = False) -> Recovered:
             raise StoreError(f"the details of workload {workload!r} in the journal are damaged: {err}") from err
     seq = loaded.snapshot.seq if loaded.snapshot else 0
     return Recovered(state, details, seq, state.now)
+
+
+async def agree_on_stays(journal: Journal, state: State) -> None:
+    """Have stays agree with the state of a journal that was read.
+
+    Raises:
+        StoreUnavailable: The journal can't be read or written.
+    """
+    holding = [one for one in map(state.workload, state.facts.records) if one.held is not None]
+    differed = await journal.within(partial(stays.reconcile, holding=holding))
+    if differed or await journal.meta(SINCE_KEY) is None:
+        await journal.set_meta(SINCE_KEY, str(state.now))
 
 
 def take_snapshot(state: State, seq: int) -> Snapshot:

@@ -29,7 +29,7 @@ from gpufair.service.details import Detail
 from gpufair.service.journal import Journal
 from gpufair.service.meter import Meter
 from gpufair.service.outbox import Letter
-from gpufair.service.recovery import Recovered, rebuild, recover, take_snapshot
+from gpufair.service.recovery import Recovered, agree_on_stays, rebuild, recover, take_snapshot
 from gpufair.service.store import StoreError, StoreUnavailable
 from gpufair.service.suggesting import suggestion
 from gpufair.service.turn import EMPTY, Turn
@@ -95,6 +95,7 @@ class Runtime:
             StoreUnavailable: It can't be read.
         """
         await self._rebuild()
+        await agree_on_stays(self._journal, self._state)
         self._shown = {workload: self._view(workload) for workload in self._state.facts.records}
         self._task = asyncio.create_task(self._run(), name="runtime")
         self._refresher = asyncio.create_task(self._refresh(), name="runtime-refresh")
@@ -281,7 +282,7 @@ class Runtime:
                 self._asked.extendleft(reversed(batch))  # more moments are due: they come first
                 batch = []
             begun = time.monotonic()
-            await self._journal.append(turn.entries, turn.durable_details(), self._letters(turn))
+            await self._journal.append(turn.entries, turn.durable_details(), self._letters(turn), turn.stays)
             took_s = time.monotonic() - begun
         except (StoreUnavailable, StoreError) as err:
             self._spoil()

@@ -32,6 +32,7 @@ from gpufair.service.schema import details as _details
 from gpufair.service.schema import journal as _journal
 from gpufair.service.schema import meta as _meta
 from gpufair.service.schema import snapshots as _snapshots
+from gpufair.service.stays import Writes
 
 __all__ = [
     "JOURNAL_FILE",
@@ -138,12 +139,15 @@ class Store:
         entries: Sequence[NewEntry],
         details: Mapping[str, Mapping[str, Any] | None] | None = None,
         letters: Sequence[Letter] = (),
+        also: Sequence[Writes] = (),
     ) -> list[int]:
         """Append ``entries``, set ``details`` and post ``letters`` in one transaction; durable when this returns.
 
         Args:
             entries: In order.
             details: Per workload what to keep; None forgets it.
+            letters: To be sent.
+            also: What else follows from the entries, written in this order.
 
         Returns: The entries' numbers.
 
@@ -166,7 +170,7 @@ class Store:
                     "digest": digest,
                 }
             )
-        if rows or details or letters:
+        if rows or details or letters or also:
             self._doubt = (seq, digest) if rows else None
             with self._writing() as connection:
                 if rows:
@@ -179,6 +183,8 @@ class Store:
                         connection.execute(sa.insert(_details), row)
                 if letters:
                     outbox.post(connection, letters)
+                for write in also:
+                    write(connection)
         self._seq, self._digest, self._doubt = seq, digest, None
         self._tail += [
             Entry(one.at_ms, one.event, one.actions, one.policy, row["seq"], self._core)

@@ -11,7 +11,7 @@ from gpufair.core import actions as act
 from gpufair.core.events import Event
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, WorkloadId
-from gpufair.service import codec, dependencies, moving, notices, standin
+from gpufair.service import codec, dependencies, moving, notices, standin, stays
 from gpufair.service.details import Detail
 from gpufair.service.notices import Notice
 from gpufair.service.store import NewEntry
@@ -40,6 +40,7 @@ class Turn:
     durable: set[WorkloadId] = field(default_factory=set)
     touched: set[WorkloadId] = field(default_factory=set)
     notices: list[Notice] = field(default_factory=list)
+    stays: list[stays.Writes] = field(default_factory=list)
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     _ended: deque[WorkloadId] = field(default_factory=deque)  # of which those who wait have not heard yet
     _telling: bool = False
@@ -63,6 +64,7 @@ class Turn:
         self.events.append(event)
         self.actions += actions
         self.notices += notices.of(event, actions, self.state)
+        self.stays += stays.of(event, actions, self.state)
         if isinstance(workload := getattr(event, "workload", None), str):
             self.touched.add(WorkloadId(workload))
         for action in actions:

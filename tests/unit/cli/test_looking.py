@@ -257,6 +257,45 @@ def test_delivered(gpufair: Gpufair, fake: FakeService) -> None:
     assert gpufair("budgets", "delivered", "--json").json["pools"][0]["allocations"][0]["ratio"] == 0.95
 
 
+def test_history(gpufair: Gpufair, fake: FakeService) -> None:
+    """A row for each GPU: a letter for each team, small where it may be interrupted, ! where it had to make room."""
+    since = NOW - 7200
+    stays = [
+        {"workload": "w1", "allocation": "vision/a", "rows": [0], "from_s": since, "protected": [[since, NOW - 3600]]},
+        {"workload": "w2", "allocation": "language", "rows": [1], "from_s": since - 60, "to_s": NOW - 3600, "preempted_s": NOW - 3700},
+    ]
+    node = {"name": "node-a", "gpus": 2, "stays": stays}
+    fake.routes["GET /api/v1/history"] = Reply(body={"now_s": NOW, "since_s": since, "nodes": [node]})
+    seen = gpufair("history", "--hours", "2").out.splitlines()
+    assert fake.calls("GET /api/v1/history")[0].query == {"hours": ["2"]}
+    assert seen[1] == "node-a 0 " + "B" * 36 + "b" * 36
+    assert seen[2] == "node-a 1 " + "a" * 35 + "!" + "·" * 36
+    assert seen[3:5] == ["A  language", "B  vision"]
+    assert "no more is known" in gpufair("history", "--hours", "6", "--node", "node-a").out
+    assert gpufair("history", "--json").json["nodes"][0]["stays"][1]["preempted_s"] == NOW - 3700
+    node["gpus"] = 500
+    assert "… and 300 more GPUs" in gpufair("history").out
+    fake.routes["GET /api/v1/history"] = Reply(body={"now_s": NOW, "nodes": []})
+    assert "there is no node x" in gpufair("history", "--node", "x").out
+
+
+def test_budgets_over_time(gpufair: Gpufair, fake: FakeService) -> None:
+    """All allocations at a glance, one of them part by part."""
+    course = {"path": "vision", "owed_gpu_s": [7200, 3600, 0], "charged_gpu_s": [7200, 60, 0]}
+    pool = {"pool": "default", "start_s": NOW - 10800, "end_s": NOW, "bin_s": 3600, "allocations": [course]}
+    fake.routes["GET /api/v1/budgets/over-time"] = Reply(body={"pools": [pool]})
+    seen = gpufair("budgets", "over-time").out
+    for text in ("in default, from ", "each part 1 h", "3.0 GPU-h", "2.0 GPU-h", "█▁"):
+        assert text in seen
+    assert fake.calls("GET /api/v1/budgets/over-time")[0].query == {"bins": ["28"]}
+    *_, first, second, third = gpufair("budgets", "over-time", "vision", "--bins", "3").out.rstrip().splitlines()
+    assert first.endswith("100.0 %")
+    assert second.endswith("1.7 %")
+    assert third.endswith("–")
+    assert fake.calls("GET /api/v1/budgets/over-time")[1].query == {"bins": ["3"], "allocation": ["vision"]}
+    assert gpufair("budgets", "over-time", "--json").json["pools"][0]["allocations"][0]["charged_gpu_s"] == [7200, 60, 0]
+
+
 def test_kernels(gpufair: Gpufair, fake: FakeService) -> None:
     """Profiles, with what they cost."""
     profiles = [

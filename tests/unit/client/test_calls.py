@@ -96,6 +96,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("coach", (), {"gpus": 2, "profile": None, "min_runtimes_s": [60.0]}, "POST /api/v1/coach", {"gpus": 2, "min_runtimes_s": [60.0]}, {"asked": {"outlook": "now"}, "choices": [{"outlook": "estimated", "at_s": 5}], "advice": "ask for less"}),
     ("pyramid", (5.5,), {}, "GET /api/v1/pyramid", None, {"pools": [{"pool": "default", "occupancy": {"ratio": 0.5, "losses": [{"cause": "idle", "gpu_s": 1}]}, "worst": None}]}),
     ("delivered", (), {"until_s": 7.0}, "GET /api/v1/budgets/delivered", None, {"pools": [{"pool": "default", "worst": {"path": "a", "ratio": 0.9}, "allocations": [{"path": "a", "researchers": [{"user": "ada"}]}]}]}),
+    ("budgets_over_time", ("a",), {"bins": 3}, "GET /api/v1/budgets/over-time", None, {"pools": [{"pool": "default", "bin_s": 3600, "allocations": [{"path": "a", "owed_gpu_s": [1, 2.5], "charged_gpu_s": []}]}]}),
+    ("history", (1.5,), {"node": "n"}, "GET /api/v1/history", None, {"now_s": 9, "nodes": [{"name": "n", "gpus": 1, "stays": [{"workload": ID, "rows": [0], "protected": [[1, 2.5]], "to_s": None}]}]}),
     ("profiles", (), {}, "GET /api/v1/profiles", None, {"profiles": [{"name": "p"}]}),
     ("conservation", (), {}, "GET /api/v1/conservation", None, {"error_gpu_ms": 0}),
     ("timeline", (), {}, "GET /api/v1/timeline", None, {"records": [{"seq": 1}]}),
