@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpufair.cli import budget_requests
 from gpufair.cli.exits import CommandError
 from gpufair.cli.figures import delivered
 from gpufair.cli.options import AsJson, StateDir, client
@@ -20,9 +21,19 @@ from gpufair.wire import MAX_BODY_BYTES
 if TYPE_CHECKING:
     from gpufair.client.types import AllocationView, Budgets
 
-budgets = typer.Typer(help="Budgets: show, delivered, over-time, apply.", no_args_is_help=True)
+budgets = typer.Typer(help="Budgets: show, delivered, over-time, request, decide, set, apply, history.", no_args_is_help=True)
 budgets.command("delivered")(delivered)
 budgets.command("over-time")(over_time)
+for name, command in (
+    ("request", budget_requests.request),
+    ("requests", budget_requests.requests),
+    ("accept", budget_requests.accept),
+    ("refuse", budget_requests.refuse),
+    ("withdraw", budget_requests.withdraw),
+    ("set", budget_requests.set_shares),
+    ("history", budget_requests.history),
+):
+    budgets.command(name)(command)
 
 
 class BudgetsRefused(CommandError):
@@ -96,6 +107,7 @@ def apply(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="TOML with [[allocation]] tables; - reads standard input.")
     ],
+    why: budget_requests.Why = "",
     as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
@@ -106,7 +118,7 @@ def apply(
     with client(state_dir) as service:
         before = service.budgets()
         try:
-            after = service.apply_budgets(content)
+            after = service.apply_budgets(content, why)
         except Refused as err:
             if err.status in {401, 403, 404}:
                 raise

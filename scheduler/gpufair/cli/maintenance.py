@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpufair.cli.options import AsJson, StateDir, client, complete_node, complete_plan, seconds_of
+from gpufair.cli.options import AsJson, StateDir, client, complete_node, complete_plan, instant_of, seconds_of
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.words import clean, moment, plural
 
@@ -89,12 +88,4 @@ def _when(within: str | None, at: str | None, now: float) -> float:
     if within is not None:
         return now + seconds_of(within, "--in")
     assert at is not None
-    today = dt.datetime.fromtimestamp(now).astimezone()
-    try:
-        if "T" not in at and "-" not in at:
-            when = dt.datetime.combine(today.date(), dt.time.fromisoformat(at)).astimezone()
-            # The next time that a clock shows this.
-            return (when if when > today else when + dt.timedelta(days=1)).timestamp()
-        return dt.datetime.fromisoformat(at).astimezone().timestamp()
-    except ValueError as err:
-        raise typer.BadParameter(f"{at!r} is no time; write 08:00 or 2027-01-31T08:00", param_hint="--at") from err
+    return instant_of(at, "--at", now)

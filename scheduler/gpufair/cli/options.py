@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -41,6 +42,22 @@ def seconds_of(duration: str, option: str) -> float:
         return parse_duration(duration) / 1000
     except ValueError as err:
         raise typer.BadParameter(str(err), param_hint=option) from err
+
+
+def instant_of(text: str, option: str, now: float) -> float:
+    """A moment in local time, like 08:00 (the next time that a clock shows this) or 2027-01-31T08:00, in Unix seconds.
+
+    Raises:
+        typer.BadParameter: It is none; ``option`` is what the error calls it.
+    """
+    today = dt.datetime.fromtimestamp(now).astimezone()
+    try:
+        if "T" not in text and "-" not in text:
+            when = dt.datetime.combine(today.date(), dt.time.fromisoformat(text)).astimezone()
+            return (when if when > today else when + dt.timedelta(days=1)).timestamp()
+        return dt.datetime.fromisoformat(text).astimezone().timestamp()
+    except ValueError as err:
+        raise typer.BadParameter(f"{text!r} is no time; write 08:00 or 2027-01-31T08:00", param_hint=option) from err
 
 
 def usual(profile: str | None, gpus: int | None, min_runtime: str | None) -> tuple[int | None, float | None]:

@@ -37,6 +37,10 @@ def whatif(
     budgets: Annotated[
         Path | None, typer.Option("--budgets", metavar="FILE", dir_okay=False, help="Another budgets file altogether.")
     ] = None,
+    request: Annotated[
+        int | None,
+        typer.Option("--request", metavar="NUMBER", min=1, help="What is asked for in a request (`gpufair budgets requests`)."),
+    ] = None,
     setting: Setting = None,
     window: Annotated[
         str | None, typer.Option("--window", metavar="DURATION", help="Another window; short for --set window=….")
@@ -73,14 +77,21 @@ def whatif(
         raise typer.BadParameter("it goes with --snapshot; the service knows its own past", param_hint="--journal")
     far = seconds_of(past, "--past") if past is not None else 86400.0
     settings = [*(setting or ()), *([f"window={window}"] if window is not None else ())]
+    if request is not None:
+        budget = [*(budget or ()), *_wished(request, state_dir)]
     if not (budget or budgets or settings):
-        raise typer.BadParameter("nothing is changed: give --budget PATH=SHARE, --budgets FILE, --set or --window")
+        raise typer.BadParameter("nothing is changed: give --budget PATH=SHARE, --budgets FILE, --request, --set or --window")
     if snapshot is not None:
         state = read_snapshot(snapshot).state
         seen = _of_journal(journal, state, far) if journal is not None and not no_arrivals else None
     else:
         state, seen = _live(state_dir, 0.0 if no_arrivals else far)
     _compare(state, seen, _change(state, budget or [], budgets, settings), hours, seed, as_json=as_json)
+
+
+def _wished(request: int, state_dir: Path | None) -> list[str]:
+    with client(state_dir) as service:
+        return [f"{path}={share}" for path, share in service.budget_request(request).shares.items()]
 
 
 def _compare(state: State, seen: Past | None, change: Change, hours: float, seed: int, *, as_json: bool) -> None:
@@ -129,8 +140,9 @@ def _past(records: list[dict[str, Any]], state: State, far: float) -> Past:
 
 
 def _change(state: State, shares: list[str], budgets: Path | None, settings: list[str]) -> Change:
+    from gpufair.core.tree import with_shares  # noqa: PLC0415  # as above
     from gpufair.service.budgets import read_budgets  # noqa: PLC0415  # with the rest
-    from gpufair.sim.whatif import Change, with_shares  # noqa: PLC0415  # as above
+    from gpufair.sim.whatif import Change  # noqa: PLC0415  # as above
 
     allocations: tuple[Allocation, ...] | None = None
     if budgets is not None:

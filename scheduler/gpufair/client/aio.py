@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx
 
-from gpufair.client import calls
+from gpufair.client import budgeting, calls
+from gpufair.client.budgeting import BudgetHistory, BudgetRequest, BudgetRequests
 from gpufair.client.calls import API, Call
 from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
@@ -265,9 +266,35 @@ class AsyncClient:
         """See ``calls.budgets_why``."""
         return await self.send(calls.budgets_why(allocation))
 
-    async def apply_budgets(self, toml: bytes) -> Budgets:
+    async def apply_budgets(self, toml: bytes, why: str = "") -> Budgets:
         """See ``calls.apply_budgets``."""
-        return await self.send(calls.apply_budgets(toml))
+        return await self.send(calls.apply_budgets(toml, why))
+
+    async def budget_requests(
+        self, states: Iterable[str] = (), user: str = "", before: int = 0, limit: int = 100
+    ) -> BudgetRequests:
+        """See ``budgeting.requests``."""
+        return await self.send(budgeting.requests(states, user, before, limit))
+
+    async def budget_request(self, number: int) -> BudgetRequest:
+        """See ``budgeting.request``."""
+        return await self.send(budgeting.request(number))
+
+    async def ask_budget(self, shares: Mapping[str, object] | None = None, why: str = "", **more: object) -> BudgetRequest:
+        """See ``budgeting.ask``."""
+        return await self.send(budgeting.ask(shares, why, **more))
+
+    async def plan_budget(self, shares: Mapping[str, object], why: str = "", **more: object) -> BudgetRequest:
+        """See ``budgeting.plan``."""
+        return await self.send(budgeting.plan(shares, why, **more))
+
+    async def decide_budget(self, number: int, verb: str, words: str = "", **more: object) -> BudgetRequest:
+        """See ``budgeting.decide``."""
+        return await self.send(budgeting.decide(number, verb, words, **more))
+
+    async def budget_history(self, before: int = 0, limit: int = 100) -> BudgetHistory:
+        """See ``budgeting.history``."""
+        return await self.send(budgeting.history(before, limit))
 
     async def nodes(self) -> tuple[NodeView, ...]:
         """See ``calls.nodes``."""

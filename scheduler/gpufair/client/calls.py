@@ -224,12 +224,13 @@ def budgets_why(allocation: str) -> Call[AllocationExplanation]:
     return Call("GET", f"{API}/budgets/why", lambda data: read(AllocationExplanation, data), params)
 
 
-def apply_budgets(toml: bytes) -> Call[Budgets]:
-    """Replace the whole budget tree by this file."""
+def apply_budgets(toml: bytes, why: str = "") -> Call[Budgets]:
+    """Replace the whole budget tree by this file; ``why`` is for the history."""
     return Call(
         "PUT",
         f"{API}/budgets",
         lambda data: read(Budgets, data),
+        {"why": why} if why else {},
         content=toml,
         content_type="application/toml",
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx
 
-from gpufair.client import calls
+from gpufair.client import budgeting, calls
+from gpufair.client.budgeting import BudgetHistory, BudgetRequest, BudgetRequests
 from gpufair.client.calls import API, Call
 from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
@@ -256,9 +257,35 @@ class Client:
         """See ``calls.budgets_why``."""
         return self.send(calls.budgets_why(allocation))
 
-    def apply_budgets(self, toml: bytes) -> Budgets:
+    def apply_budgets(self, toml: bytes, why: str = "") -> Budgets:
         """See ``calls.apply_budgets``."""
-        return self.send(calls.apply_budgets(toml))
+        return self.send(calls.apply_budgets(toml, why))
+
+    def budget_requests(
+        self, states: Iterable[str] = (), user: str = "", before: int = 0, limit: int = 100
+    ) -> BudgetRequests:
+        """See ``budgeting.requests``."""
+        return self.send(budgeting.requests(states, user, before, limit))
+
+    def budget_request(self, number: int) -> BudgetRequest:
+        """See ``budgeting.request``."""
+        return self.send(budgeting.request(number))
+
+    def ask_budget(self, shares: Mapping[str, object] | None = None, why: str = "", **more: object) -> BudgetRequest:
+        """See ``budgeting.ask``."""
+        return self.send(budgeting.ask(shares, why, **more))
+
+    def plan_budget(self, shares: Mapping[str, object], why: str = "", **more: object) -> BudgetRequest:
+        """See ``budgeting.plan``."""
+        return self.send(budgeting.plan(shares, why, **more))
+
+    def decide_budget(self, number: int, verb: str, words: str = "", **more: object) -> BudgetRequest:
+        """See ``budgeting.decide``."""
+        return self.send(budgeting.decide(number, verb, words, **more))
+
+    def budget_history(self, before: int = 0, limit: int = 100) -> BudgetHistory:
+        """See ``budgeting.history``."""
+        return self.send(budgeting.history(before, limit))
 
     def nodes(self) -> tuple[NodeView, ...]:
         """See ``calls.nodes``."""

@@ -6,7 +6,7 @@ declared are implied with share 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -177,6 +177,14 @@ class Tree:
             lines = zip(self._nodes[one].lineage, self._nodes[other].lineage, strict=False)
             sides = self._diverge[one, other] = next((pair for pair in lines if pair[0] != pair[1]), None)
             return sides
+
+
+def with_shares(allocations: Iterable[Allocation], shares: Mapping[AllocationPath, str]) -> tuple[Allocation, ...]:
+    """The same tree with other shares. One that is not declared (its share is 1, implied) is declared."""
+    known = tuple(allocations)
+    declared = {one.path for one in known}
+    changed = [replace(one, share=shares.get(one.path, one.share)) for one in known]
+    return (*changed, *(Allocation(path, share) for path, share in shares.items() if path not in declared))
 
 
 def parent_of(path: AllocationPath) -> AllocationPath:

@@ -18,6 +18,7 @@ from gpufair.service.problems import problem, problem_of, status_of
 from gpufair.service.routes import (
     agents,
     amending,
+    budget_requests,
     checkpoints,
     cluster,
     cpu_pool,
@@ -50,6 +51,7 @@ def build_app(it: Context) -> FastAPI:
         amending.router,
         checkpoints.router,
         cluster.router,
+        budget_requests.router,
         cpu_pool.router,
         foresight.router,
         figures.router,

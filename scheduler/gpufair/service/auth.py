@@ -6,7 +6,7 @@ import getpass
 import hmac
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -151,6 +151,11 @@ class Authenticator:
         """
         name = who.acting_for(user)
         return who if name == who.name else self._people.get(name, Principal(Role.USER, name))
+
+    def dividers(self, paths: Collection[str]) -> list[str]:
+        """Who is to be asked about the shares of ``paths``: their owners, or, where nobody owns them, the operators."""
+        owners = [one.name for one in self._people.values() if one.owned and all(one.divides(path) for path in paths)]
+        return owners or [one.name for one in self._people.values() if one.operates]
 
     def person(self, authorization: str | None) -> Principal:
         """The user or operator that an ``Authorization`` header names.

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from functools import partial
 
 from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import Allocation
 from gpufair.core.units import NodeName
+from gpufair.service.budget_changes import change
 from gpufair.service.config import Config
 from gpufair.service.journal import Journal
 from gpufair.service.runtime import Runtime
 from gpufair.service.turn import Turn
 
 BUDGETS_KEY = "budgets-file"  # digest of the configured budgets that were applied last
+CONFIGURATION = "gpufair.toml"  # who changed them, in the history
 CORDONED_KEY = "cordoned-for-shutdown"  # names of nodes, JSON
 _log = logging.getLogger(__name__)
 
@@ -42,13 +45,10 @@ async def apply_budgets(runtime: Runtime, journal: Journal, config: Config) -> N
     if await journal.meta(BUDGETS_KEY) == digest:
         return
 
-    def step(turn: Turn) -> None:
-        turn.handle(ev.BudgetsApplied(turn.now, turn.cause(), wanted))
-
+    source = config.budgets_file or "the default budgets"
     try:
-        await runtime.do(step)
+        await runtime.do(partial(change, allocations=wanted, by=CONFIGURATION, why=f"{source}, as configured"))
     except GpufairError as err:
-        source = config.budgets_file or "the default budgets"
         _log.error("%s cannot be applied, the budgets in force stay: %s", source, err)
         return
     await journal.set_meta(BUDGETS_KEY, digest)

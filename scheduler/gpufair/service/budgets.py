@@ -13,7 +13,7 @@ members = ["ada"]                # optional: only they may submit here
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -141,6 +141,25 @@ def share_of(share: object, path: str) -> str:
     return f"{number:f}"
 
 
+def refuse_starved(tree: Tree) -> None:
+    """Refuse a tree in which siblings have no share at all.
+
+    Raises:
+        BudgetError: There are some.
+    """
+    for _, problem in _starved(tree):
+        raise BudgetError(problem)
+
+
+def _starved(tree: Tree) -> Iterator[tuple[tuple[AllocationPath, ...], str]]:
+    """Siblings whose shares are all 0, and what is wrong with that."""
+    for node in tree.nodes():
+        if node.children and sum((tree[child].share for child in node.children), Fraction(0)) == 0:
+            below = f"below {node.path!r}" if node.path else "at the top"
+            some = _some(node.children)
+            yield node.children, f"all shares {below} are 0 ({some}); give at least one of them a share above 0"
+
+
 class _NoLines(TomlSource):
     """A document that came without text."""
 
@@ -251,17 +270,10 @@ class _Reader:
 
     def _refuse_empty_families(self, allocations: list[Allocation], lines: dict[str, int]) -> None:
         """Siblings whose shares are all 0 would make everything below them 0/0."""
-        tree = Tree(allocations)
         declared = {allocation.path for allocation in allocations}
-        for node in tree.nodes():
-            if node.children and sum((tree[child].share for child in node.children), Fraction(0)) == 0:
-                last = max(lines[child] for child in node.children if child in declared)
-                below = f"below {node.path!r}" if node.path else "at the top"
-                raise BudgetFileError(
-                    f"all shares {below} are 0 ({_some(node.children)}); give at least one of them a share above 0",
-                    last,
-                    self._file,
-                )
+        for children, problem in _starved(Tree(allocations)):
+            last = max(lines[child] for child in children if child in declared)
+            raise BudgetFileError(problem, last, self._file)
 
     def _fail(self, message: str, *path: str | int) -> NoReturn:
         raise BudgetFileError(message, self._source.line(path), self._file)

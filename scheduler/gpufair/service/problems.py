@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from gpufair.core import errors as core
 from gpufair.service.asked import Closed, InternalError, Overloaded
+from gpufair.service.budget_requests import TooManyRequests, UnknownRequest
 from gpufair.service.store import StoreError, StoreUnavailable
 from gpufair.wire import WireError
 
@@ -41,6 +42,10 @@ class TooLarge(core.GpufairError):
 
 class BadRequest(core.GpufairError):
     """The request cannot be understood."""
+
+
+class Conflict(core.GpufairError):
+    """Somebody else was first: what is asked for does not fit what is so now."""
 
 
 class MisdirectedHost(core.GpufairError):
@@ -80,6 +85,9 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (core.WrongPhase, HTTPStatus.CONFLICT),
     (core.ExtensionRefused, HTTPStatus.CONFLICT),
     (HelloFirst, HTTPStatus.CONFLICT),
+    (Conflict, HTTPStatus.CONFLICT),
+    (UnknownRequest, HTTPStatus.NOT_FOUND),
+    (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (MisdirectedHost, HTTPStatus.MISDIRECTED_REQUEST),
     (BadRequest, HTTPStatus.BAD_REQUEST),

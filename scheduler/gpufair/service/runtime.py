@@ -21,10 +21,11 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.events import TimePassed
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
-from gpufair.service import retries, standin
+from gpufair.service import budget_changes, budget_requests, retries, standin
 from gpufair.service.asked import MAX_WAITING, Asked, Closed, InternalError, Overloaded, Step
 from gpufair.service.backends.base import Backend
 from gpufair.service.broadcast import Broadcast
+from gpufair.service.budget_requests import Requests
 from gpufair.service.details import Detail
 from gpufair.service.journal import Journal
 from gpufair.service.meter import Meter
@@ -70,6 +71,7 @@ class Runtime:
         self._state = State(validate=self._options.validate)
         self._details: dict[WorkloadId, Detail] = {}
         self._waiting: set[WorkloadId] = set()  # for others to end, or to be tried again: those whose details say so
+        self._requests = Requests()  # for other budgets: live ones, as committed
         self._asked: deque[Asked[Any]] = deque()
         self._arrived = asyncio.Event()
         self._turning = asyncio.Lock()  # held while the state is ahead of the journal
@@ -237,7 +239,8 @@ class Runtime:
         wakeup = None
         if self._sound:
             again = retries.next_due(self.detail(workload) for workload in self._waiting)
-            wakeup = min((one for one in (self._state.next_wakeup(), again) if one is not None), default=None)
+            dated = self._requests.next_due()
+            wakeup = min((one for one in (self._state.next_wakeup(), again, dated) if one is not None), default=None)
         if self._retry_at is None:
             return wakeup
         return self._retry_at if wakeup is None else Instant(max(wakeup, self._retry_at))
@@ -269,6 +272,7 @@ class Runtime:
                 await self._rebuild()
             self._retry_at = None
             turn = Turn(self.now(), self._state, self._details, self._journal.seq + 1, self._waiting)
+            turn.requests = self._requests.begun()
             if self._pass_time(turn):
                 culprit = self._take_steps(turn, batch)
                 if culprit is not None:
@@ -282,7 +286,7 @@ class Runtime:
                 self._asked.extendleft(reversed(batch))  # more moments are due: they come first
                 batch = []
             begun = time.monotonic()
-            await self._journal.append(turn.entries, turn.durable_details(), self._letters(turn), turn.stays)
+            await self._journal.append(turn.entries, turn.durable_details(), self._letters(turn), turn.also())
             took_s = time.monotonic() - begun
         except (StoreUnavailable, StoreError) as err:
             self._spoil()
@@ -316,7 +320,10 @@ class Runtime:
     def _pass_time(self, turn: Turn) -> bool:
         """Feed each due moment in order. False: there are more than fit into one commit."""
         for _ in range(MAX_MOMENTS):
-            due = self._state.next_wakeup()
+            due, dated = self._state.next_wakeup(), turn.requests.next_due()
+            if dated is not None and dated <= turn.now and (due is None or dated <= due):
+                budget_changes.come_due(turn, dated)
+                continue
             if due is None or due > turn.now:
                 retries.go_on(turn)
                 return True
@@ -342,6 +349,7 @@ class Runtime:
         if turn.entries:
             self._last_at = self._state.now
             self._said = ""
+        self._requests = turn.requests.begun()
         self._details.update(turn.staged)
         for workload, detail in turn.staged.items():
             (self._waiting.add if detail.rests else self._waiting.discard)(workload)
@@ -364,11 +372,13 @@ class Runtime:
         self._spoil()
         try:
             recovered = await rebuild(self._journal, self._options.validate)
+            requests = await self._journal.within(budget_requests.live)
         except StoreUnavailable:
             if not self._readable:
                 self._adopt(recover(await self._journal.remembered(), self._options.validate))
             raise
         self._adopt(recovered)
+        self._requests = requests
         self._sound = True
         turn, self._doubtful = self._doubtful, None
         if turn is not None and self._journal.went_through:

@@ -141,7 +141,7 @@ class Store:
         letters: Sequence[Letter] = (),
         also: Sequence[Writes] = (),
     ) -> list[int]:
-        """Append ``entries``, set ``details`` and post ``letters`` in one transaction; durable when this returns.
+        """Append ``entries``, set ``details``, post ``letters`` and do ``also`` in one transaction; then it is durable.
 
         Args:
             entries: In order.

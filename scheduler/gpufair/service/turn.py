@@ -12,6 +12,7 @@ from gpufair.core.events import Event
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, WorkloadId
 from gpufair.service import codec, dependencies, moving, notices, standin, stays
+from gpufair.service.budget_requests import Requests
 from gpufair.service.details import Detail
 from gpufair.service.notices import Notice
 from gpufair.service.store import NewEntry
@@ -41,6 +42,8 @@ class Turn:
     touched: set[WorkloadId] = field(default_factory=set)
     notices: list[Notice] = field(default_factory=list)
     stays: list[stays.Writes] = field(default_factory=list)
+    requests: Requests = field(default_factory=Requests)
+    _writes: list[stays.Writes] = field(default_factory=list)
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     _ended: deque[WorkloadId] = field(default_factory=deque)  # of which those who wait have not heard yet
     _telling: bool = False
@@ -104,6 +107,14 @@ class Turn:
     def post(self, more: Iterable[Notice]) -> None:
         """Have people told of something beside what follows from events."""
         self.notices += more
+
+    def write(self, work: stays.Writes) -> None:
+        """Have something written down in the transaction of this turn."""
+        self._writes.append(work)
+
+    def also(self) -> list[stays.Writes]:
+        """What is written down beside entries, details and notices."""
+        return [*self.stays, *self._writes, *self.requests.writes()]
 
     def after(self, deed: Callable[[], None]) -> None:
         """Do this once the turn is committed. It must not block or fail."""

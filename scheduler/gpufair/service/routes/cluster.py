@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
@@ -12,7 +13,7 @@ from fastapi import APIRouter, Body, Path, Query, Request
 from gpufair.core import events as ev
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, NodeName, after
-from gpufair.service import views
+from gpufair.service import budget_changes, views
 from gpufair.service.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
 from gpufair.service.context import Context, context, principal
 from gpufair.service.explained import allocation_view
@@ -92,10 +93,10 @@ async def budgets_why(request: Request, allocation: Annotated[str, Query(max_len
 
 
 @router.put("/budgets")
-async def apply_budgets(request: Request) -> Answer:
-    """Replace the whole budget tree. The body is a budgets file (TOML), or the same as JSON."""
-    it = context(request)
-    principal(request).require_operator("change budgets")
+async def apply_budgets(request: Request, why: Annotated[str, Query(max_length=1000)] = "") -> Answer:
+    """Replace the whole budget tree. The body is a budgets file (TOML), or the same as JSON; ``why`` is for the history."""
+    it, who = context(request), principal(request)
+    who.require_operator("change budgets")
     data = await request.body()
     is_json = request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
     wanted: Budgets
@@ -108,10 +109,7 @@ async def apply_budgets(request: Request) -> Answer:
         # In a thread: a file of the largest size allowed takes a second to check.
         wanted = await asyncio.to_thread(parse_budgets, data[: MAX_BUDGETS_BYTES + 1], it.config.users)
 
-    def step(turn: Turn) -> None:
-        turn.handle(ev.BudgetsApplied(turn.now, turn.cause(), wanted.allocations))
-
-    await it.runtime.do(step)
+    await it.runtime.do(partial(budget_changes.change, allocations=wanted.allocations, by=who.name, why=why))
     return await it.runtime.think(views.budgets_view)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from gpufair.core import events as ev
@@ -241,10 +241,3 @@ def _add(sums: dict[AllocationPath, _Sum], leaf: AllocationPath, life: Life, sto
         if not path:
             return
         path = parent_of(path)
-
-
-def with_shares(allocations: Sequence[Allocation], shares: dict[AllocationPath, str]) -> tuple[Allocation, ...]:
-    """The same tree with other shares. One that is not declared (its share is 1, implied) is declared."""
-    declared = {one.path for one in allocations}
-    changed = [replace(one, share=shares.get(one.path, one.share)) for one in allocations]
-    return (*changed, *(Allocation(path, share) for path, share in shares.items() if path not in declared))
