@@ -87,8 +87,8 @@ def test_shares_are_set(gpufair: Gpufair, fake: FakeService) -> None:
 def test_requests_are_listed_and_one_is_shown(gpufair: Gpufair, fake: FakeService) -> None:
     """A preview is somebody's word: what of it is not as expected is left out."""
     fake.routes[f"GET {API}/requests"] = Reply(body={"user": "uma", "owner": True, "requests": [one()], "more": False})
-    seen = gpufair("budgets", "requests").out.splitlines()
-    assert seen[1].split()[:4] == ["7", "open", "ria", "language/pretrain=90"]
+    rows = gpufair("budgets", "requests").out.splitlines()
+    assert rows[1].split()[:4] == ["7", "open", "ria", "language/pretrain=90"]
     assert fake.calls(f"GET {API}/requests")[0].query["state"] == ["open,accepted"]
     assert gpufair("budgets", "requests", "--all", "--json").json["requests"][0]["id"] == 7
     assert fake.calls(f"GET {API}/requests")[1].query.get("state", [""]) == [""]

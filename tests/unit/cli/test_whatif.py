@@ -101,6 +101,14 @@ def test_from_files(engine: Recorded, handed: dict[str, Any], live: Gpufair, tmp
     assert alone.json == live(*given, "--no-arrivals").json
 
 
+def test_what_is_asked_for_is_tried(live: Gpufair, fake: FakeService) -> None:
+    """The same as its shares."""
+    fake.routes["GET /api/v1/budgets/requests/7"] = Reply(body={"id": 7, "state": "open", "shares": {"a": "3"}})
+    assert live("whatif", "--request", "7", "--hours", "2", "--json").json == live(
+        "whatif", "--budget", "a=3", "--hours", "2", "--json"
+    ).json
+
+
 def test_options_and_files_are_tried(live: Gpufair, tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text('[[allocation]]\npath = "a"\nshare = 9\n[[allocation]]\npath = "b"\n')
     for args in (
