@@ -15,6 +15,7 @@ from gpufair.service import codec, dependencies, moving, notices, standin, stays
 from gpufair.service.budget_requests import Requests
 from gpufair.service.details import Detail
 from gpufair.service.notices import Notice
+from gpufair.service.stays import Writes
 from gpufair.service.store import NewEntry
 
 EMPTY = Detail()
@@ -41,9 +42,9 @@ class Turn:
     durable: set[WorkloadId] = field(default_factory=set)
     touched: set[WorkloadId] = field(default_factory=set)
     notices: list[Notice] = field(default_factory=list)
-    stays: list[stays.Writes] = field(default_factory=list)
+    stays: list[Writes] = field(default_factory=list)
     requests: Requests = field(default_factory=Requests)
-    _writes: list[stays.Writes] = field(default_factory=list)
+    _writes: list[Writes] = field(default_factory=list)
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     _ended: deque[WorkloadId] = field(default_factory=deque)  # of which those who wait have not heard yet
     _telling: bool = False
@@ -108,11 +109,11 @@ class Turn:
         """Have people told of something beside what follows from events."""
         self.notices += more
 
-    def write(self, work: stays.Writes) -> None:
+    def write(self, work: Writes) -> None:
         """Have something written down in the transaction of this turn."""
         self._writes.append(work)
 
-    def also(self) -> list[stays.Writes]:
+    def also(self) -> list[Writes]:
         """What is written down beside entries, details and notices."""
         return [*self.stays, *self._writes, *self.requests.writes()]
 
