@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpufair.client import AsyncClient, NotFound, Refused, Workload
 from gpufair.core.errors import GpufairError
+from jupyter_gpufair.passage import Passage
 from jupyter_gpufair.relay import Relay
 
 if TYPE_CHECKING:
+    from gpufair.client.types import Connection
     from jupyter_gpufair.sessions import Sessions
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class Session:
         self._sessions = sessions
         self._listeners: list[tuple[asyncio.AbstractEventLoop, Listener]] = []
         self._attaching: asyncio.Task[None] | None = None
+        self._passage: Passage | None = None  # to a kernel on another machine
         self._outdated: Generation | None = None  # a kernel that is being replaced on our own request
         self._fresh = False  # a restart was asked for in a state that cannot do it at once
 
@@ -139,6 +142,9 @@ class Session:
             log.info("session %s: kernel %d.%d is gone; clients are held", self.kernel_id, *self.attached)
         self.attached = None
         self.relay.detach()
+        if self._passage is not None:
+            self._passage.close()
+            self._passage = None
 
     async def _attach(self, generation: Generation) -> None:
         pause = AGAIN_S
@@ -153,11 +159,20 @@ class Session:
                 log.info("session %s: its kernel's address is not known yet: %s", self.kernel_id, err)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONG_AGAIN_S)
+        connection = await self._led_here(found)
         self._attaching = None
-        self.relay.attach(found.connection, generation)
+        self.relay.attach(connection, generation)
         self.attached = generation
         log.info("session %s: kernel %d.%d is reached", self.kernel_id, *generation)
         self.notify()
+
+    async def _led_here(self, found: Connection) -> Mapping[str, Any]:
+        """Where on this machine the kernel is reached."""
+        via = found.connection.get("via")
+        if not via:
+            return found.connection
+        self._passage = Passage(self.kernel_id, found.key, via)
+        return await self._passage.open()
 
     # ------------------------------------------------------------------ requests to the service, in the io thread
     async def submit(self, launch: Mapping[str, Any], spec: Mapping[str, Any]) -> None:

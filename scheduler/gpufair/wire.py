@@ -6,6 +6,8 @@ Instants at this edge are Unix seconds (``_s``), sizes are bytes.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from types import UnionType
 from typing import Any, TypeVar, get_origin, get_type_hints
@@ -37,6 +39,7 @@ class NodeInventory:
     memory_bytes: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     device_files: tuple[str, ...] = ()  # patterns: whoever holds one open uses its GPUs; none: those of the driver
+    host: str = ""  # what other machines call it; "": it is that of the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +173,19 @@ def _typed(owner: str, name: str, hint: Any, value: object) -> object:
     if not isinstance(value, allowed) or (isinstance(value, bool) and allowed is int):
         raise WireError(f"{owner}.{name}: expected {getattr(allowed, '__name__', allowed)}, got {type(value).__name__}")
     return value
+
+
+def tunnel_proof(key: str, channel: str, fingerprint: str) -> str:
+    """What whoever comes from another machine shows at the port beside a kernel, in hex.
+
+    Args:
+        key: The kernel's, which only its owner and its node know.
+        fingerprint: Of the certificate met there: shown to anybody else, the proof is of no use.
+    """
+    said = f"gpufair tunnel\n{channel}\n{fingerprint}"
+    return hmac.new(key.encode(), said.encode(), hashlib.sha256).hexdigest()
+
+
+def hello_proof(token: str, boot: str) -> str:
+    """By what an agent knows, in the answer to its hello, that this is its service: nobody else has its token."""
+    return hmac.new(token.encode(), f"gpufair hello\n{boot}".encode(), hashlib.sha256).hexdigest()

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gpufair.cli import (
+    agent,
     amending,
     budgets,
     checkpoints,
@@ -93,6 +94,7 @@ app.command("replay", rich_help_panel=_TRY)(replaying.replay)
 app.command("snapshot", rich_help_panel=_TRY)(snapshots.snapshot)
 app.command("whatif", rich_help_panel=_TRY)(whatif.whatif)
 app.add_typer(cpu_pool.cpu, name="cpu", rich_help_panel=_RUN)
+app.command("agent", rich_help_panel=_RUN)(agent.agent)
 app.command("doctor", rich_help_panel=_RUN)(doctor.doctor)
 app.add_typer(database.database, name="db", rich_help_panel=_RUN)
 app.command("serve", rich_help_panel=_RUN)(run.serve)

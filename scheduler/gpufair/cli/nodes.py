@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpufair.cli.exits import NoSuch, Wrong
 from gpufair.cli.options import AsJson, NodeName, StateDir, client, seconds_of
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.words import ago, clean, clock, moment, plural
@@ -139,3 +141,30 @@ def _state(node: NodeView) -> str:
 
 def _by(deadline_s: float | None) -> str:
     return "" if deadline_s is None else f" by {clock(deadline_s, time.time())}"
+
+
+@nodes.command("token")
+def token(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Its name in gpufair.toml.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="Write it there, for you only; else print it.")
+    ] = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Give out the token of another machine's agent (`gpufair agent`). To be run where the service keeps its state."""
+    from gpufair.node.files import write_private  # noqa: PLC0415  # only what gives out tokens needs these
+    from gpufair.paths import state_dir as find_state_dir  # noqa: PLC0415
+    from gpufair.service.secrets import Secrets  # noqa: PLC0415
+    from gpufair.service.tables import NAME  # noqa: PLC0415
+
+    if not NAME.fullmatch(node):
+        raise Wrong(f"{node[:80]!r} is no name of a node")
+    folder = find_state_dir(state_dir)
+    if not folder.is_dir():
+        raise NoSuch(f"there is no state folder {folder}; name that of the service with --state-dir")
+    made = Secrets.load(folder).agent_token(node)
+    if output is None:
+        line(made)
+        return
+    write_private(output, f"{made}\n".encode())
+    line(f"the token of {node} is in {output}; copy it to that machine, and give it to `gpufair agent {node}`")

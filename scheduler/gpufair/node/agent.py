@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hmac
 import logging
 import os
 import secrets
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +32,7 @@ from gpufair.node.outbox import Outbox
 from gpufair.node.service_calls import Refused, ServiceCalls
 from gpufair.node.supervised import Supervised, prune_finished
 from gpufair.node.touch import Holder, watch
+from gpufair.node.tunnel import TunnelOptions
 from gpufair.node.usage import measure
 from gpufair.paths import private_dir
 from gpufair.wire import (
@@ -41,6 +44,7 @@ from gpufair.wire import (
     NodeInventory,
     StartArgs,
     from_json,
+    hello_proof,
     to_json,
 )
 
@@ -68,6 +72,9 @@ class AgentConfig:
     grace_s: float = GRACE_S  # for workloads whose service is gone
     watch_s: float | None = None  # between two looks whether GPUs that are held are used; None: nobody wants to know
     stop_patience_s: float = STOP_PATIENCE_S  # until a supervisor that doesn't obey a stop is killed
+    # For kernels that are reached from other machines: fields of ``TunnelOptions``. The service then is elsewhere, too,
+    # and has to prove that it is the one.
+    tunnel: Mapping[str, Any] | None = None
 
     @classmethod
     def read(cls, path: Path) -> AgentConfig:
@@ -85,9 +92,14 @@ class AgentConfig:
                 float(data.get("grace_s", GRACE_S)),
                 None if looks is None else float(looks),
                 float(data.get("stop_patience_s", STOP_PATIENCE_S)),
+                None if data.get("tunnel") is None else asdict(TunnelOptions.read(data["tunnel"])),
             )
         except (KeyError, TypeError, ValueError, GpufairError) as err:
             raise BadConfig(f"{path} is not a config of an agent: {type(err).__name__}: {err}") from err
+
+
+class WrongService(GpufairError):
+    """Whoever answers at the service's address is not the service of this node."""
 
 
 class Agent:
@@ -198,6 +210,9 @@ class Agent:
         running = set(self._outbox.workloads()) | set(self._live)
         hello = AgentHello(API_VERSION, self._boot, self._config.node, tuple(sorted(running)))
         answer = await calls.call("POST", "/hello", to_json(hello))
+        proof = hello_proof(self._config.token, self._boot)
+        if self._config.tunnel and not hmac.compare_digest(str(answer.get("proof", "")).encode(), proof.encode()):
+            raise WrongService("who answered does not know this node's token; is the address that of another service?")
         self._alone_since = None
         expected = {(str(workload), int(incarnation)) for workload, incarnation in answer.get("expected", [])}
         for key, item in self._live.items():
@@ -291,6 +306,7 @@ class Agent:
                     "tag": tag,
                     "image": image,
                     "memory_limit": None if limit is None else asdict(limit),
+                    "tunnel": self._config.tunnel,
                     "orphan_timeout_s": self._config.linger_s,
                 }
             )

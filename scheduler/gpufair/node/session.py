@@ -21,6 +21,7 @@ from gpufair.node.live_kernel import LiveKernel
 from gpufair.node.processes import alive
 from gpufair.node.reports import ReportLog
 from gpufair.node.saving import LIMIT_S, CheckpointFailed, Saver, short
+from gpufair.node.tunnel import Tunnel, TunnelFailed, TunnelOptions
 
 RESTART_WAIT_S = 60.0  # a dead kernel keeps its GPUs this long
 RESTORE_READY_S = 60.0
@@ -61,6 +62,8 @@ class Session:
         self._busy_news = False  # a cell began or ended since the last report
         self._activity: asyncio.TimerHandle | None = None
         self._activity_at = 0.0
+        self._tunnel: Tunnel | None = None  # for a kernel that is reached from other machines
+        self._via: dict[str, Any] = {}  # how
         self._memory = memory_limit.watch(start, lambda: self._kernel.child.pid, self._say, self._over_memory)
 
     # ---------------------------------------------------------------- from outside
@@ -71,6 +74,8 @@ class Session:
         await self._ended.wait()
         if self._memory is not None:
             self._memory.cancel()
+        if self._tunnel is not None:
+            await self._tunnel.close()
 
     def command(self, kind: str, args: dict[str, Any]) -> None:
         """Take a command (see ``wire.Command``). Returns at once."""
@@ -111,6 +116,7 @@ class Session:
         return kernel
 
     async def _begin(self) -> None:
+        await self._open_tunnel()
         if not self._args.get("restore"):
             self._serve(await self._saver.unhooked.resumed(self._kernel))
             return
@@ -135,6 +141,19 @@ class Session:
                     return
             self._serve(lost)
 
+    async def _open_tunnel(self) -> None:
+        if not (options := self._start.get("tunnel")):
+            return
+        self._tunnel = Tunnel(
+            TunnelOptions.read(options), self._args["kernel_key"], lambda: self._kernel.child.connection
+        )
+        try:
+            self._via = {"via": await self._tunnel.start()}
+        except TunnelFailed as err:
+            # It runs, and is saved; its owner is told why nothing of it is seen.
+            _log.error("%s", err)
+            self._reports.add("remark", {"text": str(err)})
+
     def _serve(self, lost: list[list[str]]) -> None:
         child = self._kernel.child
         self._set_phase("serving")
@@ -142,7 +161,7 @@ class Session:
             "serving",
             {
                 "generation": child.generation,
-                "connection": child.connection,
+                "connection": {**child.connection, **self._via},
                 "devices": self._start["devices"],
                 "lost": lost,
             },

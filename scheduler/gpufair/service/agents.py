@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from gpufair.core import events as ev
 from gpufair.core.actions import Action
 from gpufair.core.errors import GpufairError, InvalidSpec
-from gpufair.core.model import HOLDING, Node
+from gpufair.core.model import HOLDING
 from gpufair.core.record import Workload
 from gpufair.core.state import State
-from gpufair.core.units import Millis, NodeName, PoolName, WorkloadId
+from gpufair.core.units import Millis, NodeName, WorkloadId
 from gpufair.service import standin
 from gpufair.service.asked import Closed, Step
 from gpufair.service.dispatch import Dispatcher, hosts
+from gpufair.service.inventory import node_of, offered
 from gpufair.service.problems import BadRequest
 from gpufair.service.reports import ReportReader
 from gpufair.service.runtime import Runtime
@@ -43,9 +43,13 @@ class AgentHub:
         expected: Mapping[str, NodeInventory],
         silence: Millis,
         settle_s: float = SETTLE_S,
+        remote: Mapping[str, NodeInventory] | None = None,
     ) -> None:
+        """``expected``: what each node of this machine offers. ``remote``: name, pool and labels of those whose agents
+        say themselves what they have."""
         self._runtime, self._dispatcher = runtime, dispatcher
-        self._expected = dict(expected)  # what each node is to offer, by configuration
+        self._expected = dict(expected)  # what each node offers, as far as that is known
+        self._remote = dict(remote or {})
         self._silence = silence
         # A poll in progress is no sign of life, so it must end well before the agent counts as silent.
         self._wait_s = min(COMMAND_WAIT_S, silence / 3000)
@@ -69,7 +73,7 @@ class AgentHub:
         """
         await self._runtime.do(self._join_configured)
         now = self._runtime.now()
-        for node in self._expected:
+        for node in (*self._expected, *self._remote):
             self._dispatcher.channel(node).last_seen = now
         self._spawn(self._watch())
 
@@ -113,6 +117,9 @@ class AgentHub:
             raise BadRequest(
                 f"a hello to {node!r} has to be of that node, with a boot id; it names {hello.node.name!r}"
             )
+        if node in self._remote:
+            self._expected[node] = offered(hello.node, self._remote[node])
+            self._dispatcher.addresses[node] = hello.node.host
         running = {(WorkloadId(workload), incarnation) for workload, incarnation in hello.running}
         after, number, wanted = await self._runtime.do(lambda turn: self._greet(turn, node, hello.boot, running))
         self._dispatcher.channel(node).last_seen = self._runtime.now()
@@ -165,14 +172,15 @@ class AgentHub:
         for name, inventory in self._expected.items():
             view = known.get(NodeName(name))
             # One that is lost is there again when its agent has said what still runs on it.
-            if view is None or (not view.lost and view.node != _node(inventory)):
+            if view is None or (not view.lost and view.node != node_of(inventory)):
                 self._join(turn, inventory)
         for node, view in known.items():
-            if node not in self._expected and not view.lost:
+            # A remote one that was there is taken to be there until it has been silent for too long.
+            if node not in self._expected and node not in self._remote and not view.lost:
                 turn.handle(ev.NodeLost(turn.now, turn.cause(), node))
 
     def _join(self, turn: Turn, inventory: NodeInventory) -> None:
-        node = _node(inventory)
+        node = node_of(inventory)
         try:
             turn.handle(ev.NodeJoined(turn.now, turn.cause(), node))
         except InvalidSpec as err:
@@ -181,11 +189,13 @@ class AgentHub:
             turn.handle(ev.NodeLost(turn.now, turn.cause(), node.name))
 
     def _rejoin(self, turn: Turn, node: str) -> None:
-        """A lost node is there again, once nothing runs on it that should not."""
+        """A node that is new, was lost, or has become another one is there (again), once nothing runs on it that should
+        not."""
         inventory = self._expected.get(node)
         if inventory is None or self._dispatcher.channel(node).strays:
             return
-        if any(view.node.name == node and view.lost for view in turn.state.nodes()):
+        known = next((view for view in turn.state.nodes() if view.node.name == node), None)
+        if known is None or known.lost or (node in self._remote and known.node != node_of(inventory)):
             self._join(turn, inventory)
 
     def _greet(self, turn: Turn, node: str, boot: str, running: set[Key]) -> tuple[int, int, set[Key]]:
@@ -260,7 +270,7 @@ class AgentHub:
             # If this task itself did not run (a laptop slept), nobody could be heard meanwhile.
             overslept = now - last > self._silence / 2
             last = now
-            for node in self._expected:
+            for node in {**self._expected, **self._remote}:
                 channel = self._dispatcher.channel(node)
                 if overslept and channel.last_seen is not None:
                     channel.last_seen = now
@@ -303,15 +313,3 @@ def _held_on(state: State, node: str) -> list[Workload]:
         for workload in (state.workload(one) for one in sorted(state.facts.holding))
         if workload.phase in HOLDING and workload.held and any(lease.node == node for lease in workload.held.leases)
     ]
-
-
-def _node(inventory: NodeInventory) -> Node:
-    return Node(
-        name=NodeName(inventory.name),
-        gpus=len(inventory.gpu_ids),
-        gpu_type=inventory.gpu_type,
-        pool=PoolName(inventory.pool),
-        labels=MappingProxyType(dict(inventory.labels)),
-        cpus=inventory.cpus or None,  # unknown ones are not counted
-        memory=inventory.memory_bytes or None,
-    )

@@ -49,9 +49,9 @@ class ServiceOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """A node that the local backend runs an agent for. ``gpus`` None: those that NVML finds.
+    """A node that the local backend runs an agent for, or another machine (``remote``), whose agent says what it has.
 
-    ``cpus`` and ``memory`` (bytes) None: what the machine has.
+    ``gpus`` None: those that NVML finds. ``cpus`` and ``memory`` (bytes) None: what the machine has.
     """
 
     name: str
@@ -63,6 +63,7 @@ class NodeConfig:
     memory: int | None = None
     device_files: tuple[str, ...] = ()  # patterns of files which only those hold open who use its GPUs
     fallback_gpus: int = 0  # virtual ones where ``gpus`` is None and NVML finds none
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +261,8 @@ def _service(table: Table) -> ServiceOptions:
 
 def _node(table: Table) -> NodeConfig:
     name = table.ident("name")
+    if table.boolean("remote", False):
+        return _remote_node(table, name)
     gpus: int | None
     if table.raw("gpus") == "auto":
         gpus = None
@@ -278,6 +281,22 @@ def _node(table: Table) -> NodeConfig:
         cpus=table.integer("cpus", 1, 0, MAX_CPUS) if table.has("cpus") else None,
         memory=table.size("memory", 0) if table.has("memory") else None,
         device_files=table.strings("device_files"),
+    )
+    table.finish()
+    return node
+
+
+def _remote_node(table: Table, name: str) -> NodeConfig:
+    for key in ("gpus", "cpus", "memory", "device_files"):
+        if table.has(key):
+            table.fail(f"{key}: the agent of a remote node says what the machine has; leave it out here", key)
+    node = NodeConfig(
+        name,
+        0,
+        gpu_type=table.text("gpu_type", ""),
+        pool=table.ident("pool", "default"),
+        labels=table.labels("labels"),
+        remote=True,
     )
     table.finish()
     return node

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from gpufair.service.rendezvous import rendezvous
 from gpufair.service.secrets import Secrets
 from gpufair.wire import StartArgs, to_json
 
-LOOPBACK = "127.0.0.1"  # all agents of the local backend run on this machine
+LOOPBACK = "127.0.0.1"  # where all agents of a workload run on this machine
 # Names under which services of ours and of Jupyter get their own tokens: never handed on to user code.
 OWN_VARIABLES = frozenset(
     {"GPUFAIR_TOKEN", "GPUFAIR_TOKEN_FILE", "JUPYTER_TOKEN", "JPY_API_TOKEN", "JUPYTERHUB_API_TOKEN", "JPY_PARENT_PID"}
@@ -55,6 +56,7 @@ class Dispatcher:
         self._autosave_share = autosave_share
         self.detail_of: Callable[[WorkloadId], Detail] = lambda _: Detail()  # what earlier starts have used
         self.channels: dict[str, Channel] = {}
+        self.addresses: dict[str, str] = {}  # what others call a node on another machine
 
     def channel(self, node: str) -> Channel:
         """The line of a node, opened on first use."""
@@ -100,7 +102,7 @@ class Dispatcher:
         places = hosts(workload)
         for rank, lease in enumerate(held.leases):
             if lease.node in places and only in (None, lease.node):
-                args = self._start_args(workload, owner, rank, len(places), lease.gpus)
+                args = self._start_args(workload, owner, rank, places, lease.gpus)
                 if (left := time_limit.left_of(workload.spec, self.detail_of(workload.id).ran_ms)) is not None:
                     grace = state.facts.grace(state.facts.record(workload.id))
                     args = replace(args, run_limit_s=left / 1000, grace_s=grace / 1000)
@@ -119,9 +121,17 @@ class Dispatcher:
         """Where its recorded outputs are."""
         return self._state_dir / "records" / workload
 
-    def _start_args(self, workload: Workload, owner: Workload, rank: int, nodes: int, gpus: int) -> StartArgs:
+    def _meeting_place(self, places: Sequence[str]) -> str:
+        """The address of the first of these nodes, as the others reach it."""
+        if not any(self.addresses.get(node) for node in places):
+            return LOOPBACK
+        return self.addresses.get(places[0]) or socket.getfqdn()
+
+    def _start_args(
+        self, workload: Workload, owner: Workload, rank: int, places: Sequence[str], gpus: int
+    ) -> StartArgs:
         """``owner``: whose keys and checkpoints they are; of a stand-in its session."""
-        spec, saved = workload.spec, owner.checkpoint
+        spec, saved, nodes = workload.spec, owner.checkpoint, len(places)
         launch = dict(spec.launch)
         given = launch.get("env")
         env = (
@@ -129,7 +139,7 @@ class Dispatcher:
         )
         if nodes > 1:
             # The variables that the owner set are his own, as with torchrun's own options.
-            env = rendezvous(workload.id, workload.incarnation, rank, nodes, gpus, LOOPBACK) | env
+            env = rendezvous(workload.id, workload.incarnation, rank, nodes, gpus, self._meeting_place(places)) | env
             env |= {"GPUFAIR_NODE_RANK": str(rank), "GPUFAIR_NODES": str(nodes)}
         env |= {"GPUFAIR_ALLOCATION": spec.allocation}
         if launch.get("type") == "command":  # for what it writes down of itself

@@ -29,7 +29,7 @@ from gpufair.service import bootstrap, closing
 from gpufair.service.agents import AgentHub
 from gpufair.service.api import build_app
 from gpufair.service.auth import Authenticator, owner_name
-from gpufair.service.backends.local import LocalAgents, inventories
+from gpufair.service.backends.local import LocalAgents, inventories, remotes
 from gpufair.service.config import UNTIL_IDLE, Config, find_config, load_config
 from gpufair.service.context import Context
 from gpufair.service.cpu_pool import CpuPool
@@ -132,7 +132,7 @@ async def _open(
     stack.push_async_callback(runtime.close)
     await tell(stack, runtime, journal, clock, told)
     dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store, config.checkpoint_url)
-    hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence)
+    hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence, remote=remotes(config.nodes))
     runtime.backend = hub
     await bootstrap.apply_policy(runtime, config)
     await bootstrap.apply_budgets(runtime, journal, config)

@@ -21,6 +21,7 @@ from gpufair.service import bootstrap
 from gpufair.service.agents import AgentHub
 from gpufair.service.api import build_app
 from gpufair.service.auth import Authenticator
+from gpufair.service.backends.local import remotes
 from gpufair.service.budgets import Budgets
 from gpufair.service.config import DEFAULT_PROFILES, Config, ServiceOptions
 from gpufair.service.context import Context
@@ -122,7 +123,8 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
     runtime = Runtime(journal, clock, Options(validate=True, suggest_cpu_after=suggests, channels=told))
     dispatcher = Dispatcher(folder, secrets)
     inventory = NodeInventory("n1", ("virtual-0", "virtual-1"), cpus=8, memory_bytes=64 << 30, labels={"rack": "r1"})
-    hub = AgentHub(runtime, dispatcher, {"n1": inventory}, Millis(30 * SECOND), settle_s=0.05)
+    far = remotes(config.nodes)
+    hub = AgentHub(runtime, dispatcher, {"n1": inventory}, Millis(30 * SECOND), settle_s=0.05, remote=far)
     runtime.backend = hub
     await runtime.start()
     await bootstrap.apply_policy(runtime, config)

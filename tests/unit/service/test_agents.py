@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 
 from gpufair.core.units import SECOND, Millis
+from gpufair.service.config import NodeConfig
 from gpufair.service.context import Context
-from gpufair.wire import AgentHello, NodeInventory, StartArgs, from_json, to_json
+from gpufair.wire import AgentHello, NodeInventory, StartArgs, from_json, hello_proof, to_json
 from tests.unit.service.rig import LAUNCH, bearer, service_at
 
 API = "/api/v1"
@@ -88,7 +89,8 @@ async def test_the_whole_life_of_a_session(tmp_path: Path) -> None:
     """Start, serve, checkpoint, die, restart, restore, park, resume from the checkpoint."""
     async with service_at(tmp_path) as (it, client):
         agent = FakeAgent(it, client)
-        assert (await agent.hello()).json() == {"after": 0, "expected": []}
+        proof = hello_proof(it.secrets.agent_token("n1"), "boot-1")
+        assert (await agent.hello()).json() == {"after": 0, "expected": [], "proof": proof}
         await session(client)
         (start,) = await agent.commands()
         args = from_json(StartArgs, start["args"])
@@ -442,3 +444,41 @@ async def test_hooks_of_a_kernel_that_cannot_be_saved_reach_the_node(tmp_path: P
         assert {name: launch[name] for name in hooks} == hooks
         refused = await client.post(f"{API}/workloads", json={"launch": LAUNCH | {"on_preempt": {"cell": "x"}}})
         assert refused.status_code == 422
+
+
+async def test_another_machine_is_a_node_once_its_agent_has_said_what_it_has(tmp_path: Path) -> None:
+    """The agent knows its GPUs, the configuration where it belongs. It may come back as another machine."""
+
+    async def offered(*gpus: str) -> tuple[int, list[Any]]:
+        inventory = NodeInventory("far", gpus, "H100", pool="elsewhere", host="far.lab")
+        answer = await agent.hello(node=to_json(inventory))
+        nodes = (await client.get(f"{API}/nodes")).json()["nodes"]
+        return answer.status_code, [
+            (one["name"], one["gpus"], one["gpu_type"], one["pool"], one["labels"]) for one in nodes if one["name"] != "n1"
+        ]
+
+    there = NodeConfig("far", 0, labels={"rack": "r9"}, remote=True)
+    async with service_at(tmp_path, nodes=(there,)) as (it, client):
+        agent = FakeAgent(it, client, node="far")
+        assert [one["name"] for one in (await client.get(f"{API}/nodes")).json()["nodes"]] == ["n1"]
+        assert await offered("a", "a") == (400, [])
+        assert await offered(*map(str, range(2000))) == (400, [])
+        assert await offered("a", "b") == (200, [("far", 2, "H100", "default", {"rack": "r9"})])
+        assert await offered("a", "b", "c") == (200, [("far", 3, "H100", "default", {"rack": "r9"})])
+        # Whoever is in no configuration is none, whatever it says.
+        stranger = FakeAgent(it, client, node="stranger")
+        await stranger.hello()
+        assert "stranger" not in (await client.get(f"{API}/nodes")).text
+
+
+async def test_gangs_meet_at_the_address_of_the_first_machine(tmp_path: Path) -> None:
+    nodes = tuple(NodeConfig(name, 0, remote=True) for name in ("far", "further"))
+    async with service_at(tmp_path, nodes=nodes) as (it, client):
+        agents = [FakeAgent(it, client, node=name) for name in ("far", "further")]
+        for agent in agents:
+            inventory = NodeInventory(agent.node, ("a", "b", "c"), host=f"{agent.node}.lab")
+            assert (await agent.hello(node=to_json(inventory))).status_code == 200
+        await session(client, "g", gpus=3, nodes=2, kind="batch", launch=LAUNCH | {"type": "command"})
+        starts = [(await agent.commands())[0]["args"]["launch"]["env"] for agent in agents]
+        assert {env["MASTER_ADDR"] for env in starts} == {"far.lab"}
+        assert [env["RANK"] for env in starts] == ["0", "1"]

@@ -391,3 +391,12 @@ def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr().err
     assert f"gpufair serve: the state folder {tmp_path / 'file' / 'state'} cannot be used: " in said
     assert "--state-dir" in said
+
+
+def test_a_remote_node_says_itself_what_it_has() -> None:
+    good = '[[node]]\nname = "far"\nremote = true\npool = "big"\nlabels = {rack = "r1"}\n'
+    (node,) = parse_config(good, "f.toml").nodes
+    assert (node.remote, node.pool, node.labels) == (True, "big", {"rack": "r1"})
+    for key, value in (("gpus", '"auto"'), ("cpus", "4"), ("memory", '"1GiB"'), ("device_files", '["/dev/x"]')):
+        with pytest.raises(ConfigError, match=f"{key}: the agent of a remote node says"):
+            parse_config(good + f"{key} = {value}\n", "f.toml")

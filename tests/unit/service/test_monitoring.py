@@ -7,6 +7,7 @@ import re
 from configparser import ConfigParser
 from pathlib import Path
 
+import pytest
 import typer.main
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -97,10 +98,11 @@ async def test_the_dashboard_asks_for_figures_that_there_are(tmp_path: Path) -> 
     assert left_out == set()
 
 
-def test_the_unit_starts_what_there_is() -> None:
+@pytest.mark.parametrize("name", [path.name for path in sorted((DEPLOY / "systemd").iterdir())])
+def test_a_unit_starts_what_there_is(name: str) -> None:
     unit = ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / "systemd" / "gpufair.service")
+    unit.read(DEPLOY / "systemd" / name)
     _, command, *arguments = unit["Service"]["ExecStart"].split()
     serve = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
     options = {name for parameter in serve.params for name in parameter.opts}

@@ -44,7 +44,7 @@ class AgentsFailed(GpufairError):
 
 
 def inventories(nodes: Sequence[NodeConfig]) -> dict[str, NodeInventory]:
-    """What each configured node offers. Blocks while NVML is asked.
+    """What each configured node of this machine offers. Blocks while NVML is asked.
 
     Raises:
         AgentsFailed: A node asks for the GPUs of this machine, and there are none.
@@ -52,6 +52,8 @@ def inventories(nodes: Sequence[NodeConfig]) -> dict[str, NodeInventory]:
     real = inventory() if any(node.gpus is None for node in nodes) else ()
     found: dict[str, NodeInventory] = {}
     for node in nodes:
+        if node.remote:
+            continue
         if node.gpus is None:
             ids = tuple(gpu.id for gpu in real) or virtual(node.fallback_gpus)
             if not ids:
@@ -73,6 +75,15 @@ def inventories(nodes: Sequence[NodeConfig]) -> dict[str, NodeInventory]:
             node.device_files,
         )
     return found
+
+
+def remotes(nodes: Sequence[NodeConfig]) -> dict[str, NodeInventory]:
+    """What is known of the nodes that are other machines, before their agents have said hello."""
+    return {
+        node.name: NodeInventory(node.name, (), node.gpu_type, node.pool, labels=dict(node.labels))
+        for node in nodes
+        if node.remote
+    }
 
 
 @dataclass(slots=True)

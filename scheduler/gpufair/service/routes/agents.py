@@ -8,7 +8,7 @@ from fastapi import APIRouter, Body, Path, Query, Request
 
 from gpufair.service.context import context
 from gpufair.service.models import NAME_PATTERN, Reports
-from gpufair.wire import COMMAND_WAIT_S, AgentHello, Report, from_json, to_json
+from gpufair.wire import COMMAND_WAIT_S, AgentHello, Report, from_json, hello_proof, to_json
 
 router = APIRouter(prefix="/agents/{node}")
 Node = Annotated[str, Path(pattern=NAME_PATTERN)]
@@ -18,7 +18,9 @@ Boot = Annotated[str, Query(min_length=1, max_length=128)]
 @router.post("/hello")
 async def hello(request: Request, node: Node, body: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
     """An agent came up, or found a restarted service."""
-    return await context(request).hub.hello(node, from_json(AgentHello, body))
+    it, said = context(request), from_json(AgentHello, body)
+    answer = await it.hub.hello(node, said)
+    return answer | {"proof": hello_proof(it.secrets.agent_token(node), said.boot)}
 
 
 @router.get("/commands")

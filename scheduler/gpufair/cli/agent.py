@@ -1,0 +1,137 @@
+"""`gpufair agent`: make this machine a node of a service that runs elsewhere."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from gpufair.cli.exits import CommandError, Wrong
+from gpufair.cli.options import seconds_of
+from gpufair.cli.output import line
+from gpufair.cli.words import plural
+from gpufair.paths import SERVICE_FILE, private_dir
+from gpufair.paths import state_dir as find_state_dir
+
+if TYPE_CHECKING:
+    from gpufair.wire import NodeInventory
+
+FOREVER = "forever"
+_MOST_GPUS = 1024
+_LAST_PORT = 65_535
+
+
+def agent(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Its name in gpufair.toml, where it has remote = true.")],
+    service: Annotated[str, typer.Option("--service", metavar="URL", help="Address of the service, https://…")],
+    token_file: Annotated[
+        Path, typer.Option("--token-file", metavar="FILE", help="From `gpufair nodes token NODE`; readable by you only.")
+    ],
+    ca: Annotated[
+        Path | None, typer.Option("--ca", metavar="FILE", help="Certificates (PEM) that sign the service's.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="NAME", help="What other machines call this one; else its own name.")
+    ] = "",
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="ADDRESS", help="Address for kernels' ports; else all.")
+    ] = "0.0.0.0",  # noqa: S104  # a node is there to be reached; who comes has to know a kernel's key
+    ports: Annotated[
+        str, typer.Option("--ports", metavar="FIRST-LAST", help="Ports for kernels, one each; else any free one.")
+    ] = "",
+    gpus: Annotated[
+        str, typer.Option("--gpus", metavar="N", help="Virtual GPUs, for a try; else those that NVML finds.")
+    ] = "auto",
+    folder: Annotated[
+        Path | None, typer.Option("--folder", metavar="FOLDER", help="Where it keeps what it has to; on this machine.")
+    ] = None,
+    linger: Annotated[
+        str, typer.Option("--linger", metavar="DURATION", help="Without a service for so long, all is saved and ended.")
+    ] = FOREVER,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let the token travel unencrypted, over a network that is yours alone.")
+    ] = False,
+) -> None:
+    """Run the agent of this machine until it is told to end; what it started goes on, and the next agent finds it.
+
+    Sessions' outputs and checkpoints are kept where the service keeps them: its state folder has to be there under the
+    same path (a shared file system), and the agent has to run as the same user.
+    """
+    from gpufair.cli.node_identity import certificate, token_of  # noqa: PLC0415  # heavy; `--help` need not pay
+    from gpufair.node import agent as node_agent  # noqa: PLC0415  # as above
+    from gpufair.node.files import write_json  # noqa: PLC0415  # as above
+    from gpufair.wire import to_json  # noqa: PLC0415  # as above
+
+    _check_url(service, insecure=insecure)
+    place = private_dir((folder or find_state_dir() / "agents" / node).absolute())
+    offered = _inventory(node, gpus, host or socket.getfqdn())
+    made = certificate(place, offered.host)
+    write_json(place / SERVICE_FILE, {"url": service.rstrip("/"), "ca": None if ca is None else str(ca.absolute())})
+    config = place / "agent-config.json"
+    wanted = {
+        "node": to_json(offered),
+        "state_dir": str(place),
+        "token": token_of(token_file),
+        "linger_s": None if linger == FOREVER else seconds_of(linger, "--linger"),
+        "watch_s": 10.0,
+        "tunnel": {
+            "listen": listen,
+            "host": offered.host,
+            "certificate": str(made.certificate),
+            "key": str(made.key),
+            "ports": _ports(ports),
+        },
+    }
+    write_json(config, wanted)
+    line(f"{node}: {plural(len(offered.gpu_ids), 'GPU')} for {service}, reached as {offered.host}; all else is in the log")
+    raise typer.Exit(node_agent.main(["--config", str(config)]))
+
+
+def _inventory(node: str, gpus: str, host: str) -> NodeInventory:
+    from gpufair.node.gpus import inventory, virtual  # noqa: PLC0415  # as above
+    from gpufair.node.machine import cpus, memory_bytes  # noqa: PLC0415  # as above
+    from gpufair.wire import NodeInventory  # noqa: PLC0415  # as above
+
+    if gpus == "auto":
+        found = inventory()
+        if not found:
+            raise CommandError("NVML finds no GPU on this machine; install the driver, or try it with --gpus 2")
+        ids, kind = tuple(gpu.id for gpu in found), found[0].type
+    else:
+        if not gpus.isascii() or not gpus.isdecimal() or int(gpus) > _MOST_GPUS:
+            raise Wrong(f"--gpus {gpus!r}: expected auto or a number up to {_MOST_GPUS}")
+        ids, kind = virtual(int(gpus)), ""
+    return NodeInventory(node, ids, kind, cpus=cpus(), memory_bytes=memory_bytes(), host=host)
+
+
+def _check_url(url: str, *, insecure: bool) -> None:
+    from gpufair.client.endpoint import Endpoint  # noqa: PLC0415  # as above
+
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.username is None
+    except ValueError:
+        good = False
+    if not good:
+        raise Wrong(f"--service {url[:200]!r} is no http(s) address; write it like https://gpufair.lab:8890")
+    if parts.scheme == "http" and not Endpoint(url, "").loopback and not insecure:
+        raise Wrong(
+            f"--service {url}: this node's token, and the keys of its kernels, would travel unencrypted; put a proxy with "
+            "TLS in front of the service and give its https:// address, or say --insecure on a network of your own"
+        )
+
+
+def _ports(text: str) -> tuple[int, int]:
+    if not text:
+        return (0, 0)
+    first, _, last = text.partition("-")
+    try:
+        low, high = int(first), int(last or first)
+    except ValueError:
+        low, high = 0, 0
+    if not 0 < low <= high <= _LAST_PORT:
+        raise Wrong(f"--ports {text!r}: expected two numbers like 42000-42999, up to {_LAST_PORT}")
+    return low, high
