@@ -10,6 +10,7 @@ import typer
 from gpufair.cli import (
     agent,
     amending,
+    api_schema,
     budgets,
     checkpoints,
     cpu_pool,
@@ -100,3 +101,4 @@ app.add_typer(database.database, name="db", rich_help_panel=_RUN)
 app.command("serve", rich_help_panel=_RUN)(run.serve)
 app.command("demo", rich_help_panel=_RUN)(run.demo)
 app.command("lab", rich_help_panel=_RUN)(run.lab)
+app.command("api-schema", rich_help_panel=_RUN)(api_schema.api_schema)

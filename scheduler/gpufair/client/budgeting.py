@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpufair.client.calls import API, Call
+from gpufair.client.marks import one_of, sometimes
 from gpufair.client.reading import read
 
 
@@ -28,7 +29,7 @@ class BudgetTrial:
 
     by: str
     at_s: float = 0.0
-    found: dict[str, Any] | None = None
+    found: dict[str, Any] | None = field(default=None, metadata=sometimes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class BudgetRequest:
     """
 
     id: int
-    state: str
+    state: str = field(metadata=one_of("open", "accepted", "in_force", "over", "refused", "withdrawn", "failed"))
     user: str = ""
     asked_s: float = 0.0
     wished: dict[str, Any] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class ChangedAllocation:
     """``change``: "added", "removed" or "changed"."""
 
     path: str
-    change: str
+    change: str = field(metadata=one_of("added", "removed", "changed"))
     before: AllocationThen
     after: AllocationThen
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from gpufair.client.marks import one_of, sometimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Choice:
     ``outlook``: "now", "makes room", "start by" (binding), "estimated", "unknown" or "refused"; ``at_s``: when, or None.
     """
 
-    outlook: str
+    outlook: str = field(metadata=one_of("now", "makes room", "start by", "estimated", "unknown", "refused"))
     gpus: int = 0  # per node
     nodes: int = 1
     gpu_type: str = ""
@@ -88,7 +90,7 @@ class Level:
     kept_gpu_s: float = 0.0
     ratio: float | None = None
     losses: tuple[Loss, ...] = ()
-    coverage: float | None = None  # of utilization: the part of the held time that was measured
+    coverage: float | None = field(default=None, metadata=sometimes())  # of utilization: the part of the held time that was measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from gpufair.client.marks import one_of, sometimes
+
 LIVE_STATES = ("queued", "starting", "restoring", "running", "checkpointing", "stopping", "parked")
+STATES = (*LIVE_STATES, "ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +119,14 @@ class PreflightView:
 
     at_s: float
     parkable: bool
-    reason: str = ""  # why nothing could be found out
-    size_bytes: float = 0.0
-    seconds: float = 0.0
-    bytes_per_s: float = 0.0
-    measured: bool = False
-    taken_s: float = 0.0
-    left_out: float = 0.0
-    variables: tuple[VerdictView, ...] | None = None
+    reason: str = field(default="", metadata=sometimes())  # why nothing could be found out
+    size_bytes: float = field(default=0.0, metadata=sometimes())
+    seconds: float = field(default=0.0, metadata=sometimes())
+    bytes_per_s: float = field(default=0.0, metadata=sometimes())
+    measured: bool = field(default=False, metadata=sometimes())
+    taken_s: float = field(default=0.0, metadata=sometimes())
+    left_out: float = field(default=0.0, metadata=sometimes())
+    variables: tuple[VerdictView, ...] | None = field(default=None, metadata=sometimes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +134,9 @@ class Workload:
     """A session or batch workload, as the service knows it now."""
 
     id: str
-    state: str  # one of LIVE_STATES, or "ended"
+    state: str = field(metadata=one_of(*STATES))
     name: str = ""
-    kind: str = "session"
+    kind: str = field(default="session", metadata=one_of("session", "batch"))
     user: str = ""
     allocation: str = ""
     gpus: int = 0  # per node
@@ -179,7 +182,7 @@ class Workload:
     restore_offered: bool = False
     serving: bool = False
     kernel_died: bool = False  # the kernel process of this generation died; `restart` is awaited
-    outcome: str | None = None
+    outcome: str | None = field(default=None, metadata=one_of("completed", "failed", "cancelled", "timed out"))
     ended_s: float | None = None
     charged_gpu_s: float = 0.0
     notebook: str = ""  # absolute path
@@ -190,7 +193,7 @@ class Workload:
     suggestion: SuggestionView | None = None
     progress: ProgressView | None = None
     preflight: PreflightView | None = None
-    warnings: tuple[str, ...] = ()  # about the submission; only its answer has them
+    warnings: tuple[str, ...] = field(default=(), metadata=sometimes())  # about the submission; only its answer has them
 
     @property
     def live(self) -> bool:
@@ -225,9 +228,10 @@ class Status:
     pid: int = 0
     started_s: float = 0.0
     now_s: float = 0.0
-    mode: str = ""  # "embedded" | "shared"
+    mode: str = field(default="", metadata=one_of("embedded", "shared"))
     state_dir: str = ""
     user: str = ""  # whom the service takes the caller for
+    operator: bool = False
     nodes: int = 0
     gpus: GpuCount = field(default_factory=GpuCount)
     counts: dict[str, int] = field(default_factory=dict)  # workloads by state
@@ -309,7 +313,7 @@ class NodeView:
     gpus: int = 0
     gpu_type: str = ""
     free_gpus: int = 0
-    state: str = "ready"  # "ready" | "cordoned" | "lost"
+    state: str = field(default="ready", metadata=one_of("ready", "cordoned", "lost"))
     cordoned: bool = False
     workloads: tuple[str, ...] = ()
     last_seen_s: float | None = None
@@ -341,23 +345,23 @@ class CpuPool:
     What follows it is answered to who joins: the leaf and the user that tasks are counted for, and PEM texts.
     """
 
-    state: str
+    state: str = field(metadata=one_of("off", "stopped", "starting", "running", "failed"))
     address: str = ""
     reason: str = ""
-    kept: bool = False
-    workers: int = 0
-    memory_bytes: int = 0
+    kept: bool = field(default=False, metadata=sometimes())
+    workers: int = field(default=0, metadata=sometimes())
+    memory_bytes: int = field(default=0, metadata=sometimes())
     tasks_per_user: int = 0
-    pid: int = 0
-    started_s: float = 0.0
-    log: str = ""
-    window_s: float = 0.0
-    usage: tuple[CpuUsage, ...] = ()
-    allocation: str = ""
-    user: str = ""
-    ca: str = field(default="", repr=False)
-    certificate: str = field(default="", repr=False)
-    key: str = field(default="", repr=False)
+    pid: int = field(default=0, metadata=sometimes())
+    started_s: float = field(default=0.0, metadata=sometimes())
+    log: str = field(default="", metadata=sometimes())
+    window_s: float = field(default=0.0, metadata=sometimes())
+    usage: tuple[CpuUsage, ...] = field(default=(), metadata=sometimes())
+    allocation: str = field(default="", metadata=sometimes())
+    user: str = field(default="", metadata=sometimes())
+    ca: str = field(default="", repr=False, metadata=sometimes())
+    certificate: str = field(default="", repr=False, metadata=sometimes())
+    key: str = field(default="", repr=False, metadata=sometimes())
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,13 +411,14 @@ class HolderView:
     leases: tuple[LeaseView, ...] = ()
     until_s: float | None = None
     protected: bool = False
+    preemptible_now: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StartTime:
     """When it will start. ``kind`` "start_by" is binding, "estimate" is not."""
 
-    kind: str = "estimate"
+    kind: str = field(default="estimate", metadata=one_of("estimate", "start_by"))
     at_s: float | None = None
     because: str = ""
 
@@ -503,6 +508,7 @@ class Connection:
     """How to reach a workload's kernel. ``key`` is secret, so it is kept out of ``repr``."""
 
     key: str = field(repr=False, default="")
+    incarnation: int = 0
     generation: int = 0
     serving: bool = False
     connection: dict[str, Any] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Any
 
@@ -11,8 +12,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from gpufair.client.answers import Health
 from gpufair.core.errors import GpufairError
 from gpufair.service.context import Context
+from gpufair.service.contract import answers, document
 from gpufair.service.gate import Gate, is_loopback
 from gpufair.service.problems import problem, problem_of, status_of
 from gpufair.service.routes import (
@@ -34,17 +37,16 @@ from gpufair.service.routes import (
 _log = logging.getLogger(__name__)
 
 
-def build_app(it: Context) -> FastAPI:
-    """The application of a service. No page but itself may use it: there is no CORS, and foreign names are refused."""
+def routed(version: str) -> FastAPI:
+    """All routes, and nothing behind them: enough for the contract."""
     app = FastAPI(
         title="jupyter-gpufair",
-        version=it.version,
+        version=version,
         openapi_url="/api/v1/openapi.json",
         # Their pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
     )
-    app.state.context = it
     api = APIRouter(prefix="/api/v1")
     for part in (
         workloads.router,
@@ -61,10 +63,18 @@ def build_app(it: Context) -> FastAPI:
         agents.router,
     ):
         api.include_router(part)
-    app.add_api_route("/healthz", healthz, methods=["GET"])
+    app.add_api_route("/healthz", healthz, methods=["GET"], responses=answers(Health))
     app.include_router(monitoring.router)
     api.add_api_route("/healthz", healthz, methods=["GET"], include_in_schema=False)
     app.include_router(api)
+    app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # as FastAPI would have it
+    return app
+
+
+def build_app(it: Context) -> FastAPI:
+    """The application of a service. No page but itself may use it: there is no CORS, and foreign names are refused."""
+    app = routed(it.version)
+    app.state.context = it
     app.add_exception_handler(GpufairError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)

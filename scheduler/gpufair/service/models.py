@@ -139,7 +139,7 @@ class Extension(Strict):
     min_runtime_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)]
 
 
-class Plan(Strict):
+class Closure(Strict):
     """``POST /maintenance``: which nodes are closed when."""
 
     nodes: Annotated[list[PlainName], Field(min_length=1, max_length=4096)]

@@ -209,14 +209,16 @@ class Runtime:
 
         return await self.read(look)
 
-    async def views(self, only: Callable[[Any], bool] = lambda _record: True) -> list[dict[str, Any]]:
-        """The Workload objects of all workloads whose record ``only`` accepts, in the order of submission."""
+    async def views(
+        self, only: Callable[[Any], bool] = lambda _record: True, most: int | None = None
+    ) -> list[dict[str, Any]]:
+        """The Workload objects of all workloads whose record ``only`` accepts, in the order of submission; the first ``most``."""
 
         def look(state: State) -> list[dict[str, Any]]:
             places = _places(state)
             chosen = [one for one in state.facts.records.values() if not standin.session_of(one.spec) and only(one)]
             chosen.sort(key=lambda record: (record.submitted_at, record.id))
-            return [self._view(record.id, places) for record in chosen]
+            return [self._view(record.id, places) for record in chosen[:most]]
 
         return await self.read(look)
 

@@ -17,7 +17,7 @@ from tests.unit.client.fake_service import FakeService, Reply, problem, workload
 
 STATUS = {
     "version": "0.1.0", "api_version": 1, "pid": 42, "started_s": NOW - 7500, "now_s": NOW, "mode": "embedded",
-    "state_dir": "/s", "user": "ria", "nodes": 2, "gpus": {"total": 4, "free": 1}, "counts": {"running": 2, "queued": 1, "ended": 0},
+    "state_dir": "/s", "user": "ria", "operator": False, "nodes": 2, "gpus": {"total": 4, "free": 1}, "counts": {"running": 2, "queued": 1, "ended": 0},
     "holders": 0, "linger_s": 900.0, "linger_until_s": NOW + 600,
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from gpufair.service.secrets import Secrets
 from gpufair.service.store import sqlite_url
 from gpufair.service.turn import Turn
 from gpufair.wire import NodeInventory
+from tests.unit.service import contract
 
 START = Instant(1_800_000_000_000)
 TEAMS = (Allocation(AllocationPath("a")), Allocation(AllocationPath("b")))
@@ -151,8 +152,11 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
     )
     transport = httpx.ASGITransport(build_app(it))
     headers = {"Authorization": f"Bearer {secrets.operator_token()}"}
+    hooks: dict[str, list[Callable[..., Any]]] = {"response": [contract.check]}
     try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=headers) as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:1", headers=headers, event_hooks=hooks
+        ) as client:
             yield it, client
     finally:
         it.lifetime.ending.set()

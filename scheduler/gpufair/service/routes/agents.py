@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
 
+from gpufair.client.answers import Acknowledged, Commands, Welcome
 from gpufair.service.context import context
+from gpufair.service.contract import answers
 from gpufair.service.models import NAME_PATTERN, Reports
 from gpufair.wire import COMMAND_WAIT_S, AgentHello, Report, from_json, hello_proof, to_json
 
@@ -15,7 +17,7 @@ Node = Annotated[str, Path(pattern=NAME_PATTERN)]
 Boot = Annotated[str, Query(min_length=1, max_length=128)]
 
 
-@router.post("/hello")
+@router.post("/hello", responses=answers(Welcome))
 async def hello(request: Request, node: Node, body: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
     """An agent came up, or found a restarted service."""
     it, said = context(request), from_json(AgentHello, body)
@@ -23,7 +25,7 @@ async def hello(request: Request, node: Node, body: Annotated[dict[str, Any], Bo
     return answer | {"proof": hello_proof(it.secrets.agent_token(node), said.boot)}
 
 
-@router.get("/commands")
+@router.get("/commands", responses=answers(Commands))
 async def commands(
     request: Request,
     node: Node,
@@ -36,7 +38,7 @@ async def commands(
     return {"commands": [to_json(command) for command in found]}
 
 
-@router.post("/reports")
+@router.post("/reports", responses=answers(Acknowledged))
 async def reports(request: Request, node: Node, body: Reports) -> dict[str, Any]:
     """What happened; durable when this is answered. May be empty: a heartbeat."""
     told = [from_json(Report, report) for report in body.reports]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request
 
+from gpufair.client.types import Workload as WorkloadView
 from gpufair.core.record import Workload
 from gpufair.service import amending, standin
 from gpufair.service.context import context
+from gpufair.service.contract import answers
 from gpufair.service.models import Amendment
 from gpufair.service.problems import BadRequest, Forbidden
 from gpufair.service.routes.workloads import Answer, Id, act
@@ -15,7 +17,7 @@ from gpufair.service.turn import Turn
 router = APIRouter(prefix="/workloads")
 
 
-@router.patch("/{workload}")
+@router.patch("/{workload}", responses=answers(WorkloadView))
 async def amend(request: Request, workload: Id, body: Amendment) -> Answer:
     """Have a workload that waits or rests ask for something else; it keeps its id and its place.
 

@@ -12,12 +12,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field, StringConstraints
 
+from gpufair.client.budgeting import BudgetHistory, BudgetRequests
+from gpufair.client.budgeting import BudgetRequest as RequestView
 from gpufair.service import budget_changes, budget_history, budget_requests
 from gpufair.service.auth import Principal
 from gpufair.service.budget_changes import Terms
 from gpufair.service.budget_requests import BudgetRequest, Stage
 from gpufair.service.budgets import share_of
 from gpufair.service.context import context, principal
+from gpufair.service.contract import answers
 from gpufair.service.models import Line, PlainName, Strict
 from gpufair.service.problems import BadRequest, NotFound
 
@@ -89,7 +92,7 @@ class Refused(Said):
     words: Reasons
 
 
-@router.get("/requests")
+@router.get("/requests", responses=answers(BudgetRequests))
 async def requests(
     request: Request,
     state: Annotated[str, Query(max_length=200)] = "",
@@ -116,7 +119,7 @@ async def requests(
     }
 
 
-@router.get("/requests/{number}")
+@router.get("/requests/{number}", responses=answers(RequestView))
 async def one_request(request: Request, number: Number, acting: Annotated[str, Query(max_length=64)] = "") -> Answer:
     """One request, with the preview that was looked at."""
     it, who = context(request), _acting(request, acting or None)
@@ -126,7 +129,7 @@ async def one_request(request: Request, number: Number, acting: Annotated[str, Q
     return _view(found, who)
 
 
-@router.post("/requests", status_code=201)
+@router.post("/requests", status_code=201, responses=answers(RequestView, 201))
 async def ask(request: Request, body: Asked) -> Answer:
     """Ask for a change. Whoever decides about it is told."""
     it, who = context(request), _acting(request, body.user)
@@ -138,7 +141,7 @@ async def ask(request: Request, body: Asked) -> Answer:
     return _view(await it.runtime.do(step), who)
 
 
-@router.post("/changes", status_code=201)
+@router.post("/changes", status_code=201, responses=answers(RequestView, 201))
 async def plan(request: Request, body: Planned) -> Answer:
     """Decide other shares at once, or for a time: for those who own what is divided, and operators."""
     it, who = context(request), _acting(request, body.user)
@@ -148,7 +151,7 @@ async def plan(request: Request, body: Planned) -> Answer:
     return _view(await it.runtime.do(step), who)
 
 
-@router.post("/requests/{number}/accept")
+@router.post("/requests/{number}/accept", responses=answers(RequestView))
 async def accept(request: Request, number: Number, body: Accepted) -> Answer:
     """Accept it, as it is or amended; it comes into force at its time."""
     it, who = context(request), _acting(request, body.user)
@@ -157,7 +160,7 @@ async def accept(request: Request, number: Number, body: Accepted) -> Answer:
     return _view(await it.runtime.do(step), who)
 
 
-@router.post("/requests/{number}/refuse")
+@router.post("/requests/{number}/refuse", responses=answers(RequestView))
 async def refuse(request: Request, number: Number, body: Refused) -> Answer:
     """Refuse it, and say why."""
     who = _acting(request, body.user)
@@ -165,7 +168,7 @@ async def refuse(request: Request, number: Number, body: Refused) -> Answer:
     return _view(await context(request).runtime.do(step), who)
 
 
-@router.post("/requests/{number}/withdraw")
+@router.post("/requests/{number}/withdraw", responses=answers(RequestView))
 async def withdraw(request: Request, number: Number, body: Said) -> Answer:
     """Take it back before it is in force."""
     who = _acting(request, body.user)
@@ -173,7 +176,7 @@ async def withdraw(request: Request, number: Number, body: Said) -> Answer:
     return _view(await context(request).runtime.do(step), who)
 
 
-@router.get("/history")
+@router.get("/history", responses=answers(BudgetHistory))
 async def history(request: Request, before: Before = 0, limit: Limit = 100) -> Answer:
     """Who changed what, when and why; the newest first."""
     found = await context(request).journal.within(partial(budget_history.listed, before=before, limit=limit + 1))

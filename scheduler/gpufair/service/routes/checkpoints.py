@@ -9,8 +9,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import StreamingResponse
 
+from gpufair.client.answers import CheckedCheckpoints, Removed
 from gpufair.service import kept
 from gpufair.service.context import context
+from gpufair.service.contract import answers, streams
 from gpufair.service.models import ID_PATTERN, Nothing, Pruning
 from gpufair.service.routes.workloads import Answer, owned
 
@@ -26,13 +28,13 @@ async def _there(request: Request, workload: str, work: Callable[[str, bytes], A
     return await asyncio.to_thread(work, directory, bytes.fromhex(it.secrets.checkpoint_key(known.spec.user)))
 
 
-@router.post("/{workload}/checkpoints/verify")
+@router.post("/{workload}/checkpoints/verify", responses=answers(CheckedCheckpoints))
 async def verify(request: Request, workload: Id, body: Nothing | None = None) -> Answer:
     """Read each one from end to end; nothing of it is run. Newest first."""
     return {"checkpoints": await _there(request, workload, kept.verified)}
 
 
-@router.post("/{workload}/checkpoints/prune")
+@router.post("/{workload}/checkpoints/prune", responses=answers(Removed))
 async def prune(request: Request, workload: Id, body: Pruning) -> Answer:
     """Remove all but the newest, and what dead saves have left."""
     return {
@@ -40,7 +42,11 @@ async def prune(request: Request, workload: Id, body: Pruning) -> Answer:
     }
 
 
-@router.get("/{workload}/checkpoints/{checkpoint}/export")
+@router.get(
+    "/{workload}/checkpoints/{checkpoint}/export",
+    response_class=StreamingResponse,
+    responses=streams("application/x-tar", "It can be loaded where it is unpacked."),
+)
 async def export(request: Request, workload: Id, checkpoint: str) -> StreamingResponse:
     """One checkpoint with all that it needs, as a tar file."""
     parts = await _there(request, workload, lambda directory, key: kept.exported(directory, key, checkpoint))

@@ -10,14 +10,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
 
+from gpufair.client.answers import Conservation, Nodes, Profiles, QueuedWorkloads, Timeline
+from gpufair.client.types import AllocationExplanation, NodeView, Status
+from gpufair.client.types import Budgets as BudgetTree
 from gpufair.core import events as ev
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, NodeName, after
 from gpufair.service import budget_changes, views
 from gpufair.service.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
 from gpufair.service.context import Context, context, principal
+from gpufair.service.contract import answers
 from gpufair.service.explained import allocation_view
 from gpufair.service.models import NAME_PATTERN, Drain
+from gpufair.service.pages import Cursor, Limit, cut, place
 from gpufair.service.problems import BadRequest, NotFound
 from gpufair.service.routes.workloads import Fields, listed
 from gpufair.service.submission import span_of
@@ -29,10 +34,17 @@ from gpufair.wire import API_VERSION
 router = APIRouter()
 Answer = dict[str, Any]
 Node = Annotated[str, Path(pattern=NAME_PATTERN)]
+_BUDGETS_BODY = {
+    "required": True,
+    "content": {
+        "application/toml": {"schema": {"type": "string", "description": "A budgets file."}},
+        "application/json": {"schema": {"type": "object", "description": "The same as JSON."}},
+    },
+}
 MAX_TIMELINE = 100_000  # entries in one answer
 
 
-@router.get("/status")
+@router.get("/status", responses=answers(Status))
 async def status(request: Request) -> Answer:
     """The service about itself."""
     it, who = context(request), principal(request)
@@ -63,22 +75,25 @@ async def status(request: Request) -> Answer:
     }
 
 
-@router.get("/queue")
-async def queue(request: Request, fields: Fields = None) -> Answer:
-    """The queued workloads in the order in which they will be served."""
+@router.get("/queue", responses=answers(QueuedWorkloads))
+async def queue(request: Request, fields: Fields = None, limit: Limit = None, cursor: Cursor = None) -> Answer:
+    """The queued workloads in the order in which they will be served. A page begins behind the last place of the one before."""
     it, who = context(request), principal(request)
+    begun = place(cursor, (int,))
     found = await it.runtime.views(lambda record: record.phase == "queued")
     found.sort(key=lambda view: view["position"] or len(found) + 1)
-    return {"now_s": it.runtime.now() / 1000, "workloads": listed(found, who, fields)}
+    left = found if begun is None else [view for view in found if [view["position"] or 0] > begun]
+    told, following = cut(left, lambda view: [view["position"] or 0], limit)
+    return {"now_s": it.runtime.now() / 1000, "workloads": listed(told, who, fields), "next": following}
 
 
-@router.get("/budgets")
+@router.get("/budgets", responses=answers(BudgetTree))
 async def budgets(request: Request) -> Answer:
     """The budget tree with what is charged."""
     return await context(request).runtime.think(views.budgets_view)
 
 
-@router.get("/budgets/why")
+@router.get("/budgets/why", responses=answers(AllocationExplanation))
 async def budgets_why(request: Request, allocation: Annotated[str, Query(max_length=512)]) -> Answer:
     """How an allocation stands among its siblings, with the parts of each metric."""
     path = AllocationPath(allocation)
@@ -92,7 +107,7 @@ async def budgets_why(request: Request, allocation: Annotated[str, Query(max_len
     return await context(request).runtime.think(look)
 
 
-@router.put("/budgets")
+@router.put("/budgets", responses=answers(BudgetTree), openapi_extra={"requestBody": _BUDGETS_BODY})
 async def apply_budgets(request: Request, why: Annotated[str, Query(max_length=1000)] = "") -> Answer:
     """Replace the whole budget tree. The body is a budgets file (TOML), or the same as JSON; ``why`` is for the history."""
     it, who = context(request), principal(request)
@@ -113,26 +128,29 @@ async def apply_budgets(request: Request, why: Annotated[str, Query(max_length=1
     return await it.runtime.think(views.budgets_view)
 
 
-@router.get("/nodes")
-async def nodes(request: Request) -> Answer:
-    """The machines."""
-    it = context(request)
-    return {"nodes": await it.runtime.read(lambda state: views.nodes_view(state, it.hub.last_seen))}
+@router.get("/nodes", responses=answers(Nodes))
+async def nodes(request: Request, limit: Limit = None, cursor: Cursor = None) -> Answer:
+    """The machines, by name."""
+    it, begun = context(request), place(cursor, (str,))
+    found = await it.runtime.read(lambda state: views.nodes_view(state, it.hub.last_seen))
+    left = found if begun is None else [view for view in found if [view["name"]] > begun]
+    told, following = cut(left, lambda view: [view["name"]], limit)
+    return {"nodes": told, "next": following}
 
 
-@router.post("/nodes/{node}/cordon")
+@router.post("/nodes/{node}/cordon", responses=answers(NodeView))
 async def cordon(request: Request, node: Node) -> Answer:
     """Let nothing new start there; what runs leaves as its protection ends."""
     return await _cordon(request, node, on=True)
 
 
-@router.post("/nodes/{node}/uncordon")
+@router.post("/nodes/{node}/uncordon", responses=answers(NodeView))
 async def uncordon(request: Request, node: Node) -> Answer:
     """Let the node take workloads again."""
     return await _cordon(request, node, on=False)
 
 
-@router.post("/nodes/{node}/drain")
+@router.post("/nodes/{node}/drain", responses=answers(NodeView))
 async def drain(request: Request, node: Node, body: Annotated[Drain | None, Body()] = None) -> Answer:
     """A cordon that says by when the node has to be empty; ``force`` cuts protections that last longer."""
     it, wanted = context(request), body or Drain()
@@ -163,14 +181,14 @@ async def _node(it: Context, node: str) -> Answer:
         raise NotFound(f"there is no node {node!r}") from None
 
 
-@router.get("/profiles")
+@router.get("/profiles", responses=answers(Profiles))
 async def profiles(request: Request) -> Answer:
     """The named shapes that users start."""
     config = context(request).config
     return {"profiles": [views.profile_view(profile, config.policy) for profile in config.profiles]}
 
 
-@router.get("/conservation")
+@router.get("/conservation", responses=answers(Conservation))
 async def conservation(request: Request) -> Answer:
     """Where every GPU-millisecond went."""
 
@@ -180,7 +198,7 @@ async def conservation(request: Request) -> Answer:
     return await context(request).runtime.read(look)
 
 
-@router.get("/timeline")
+@router.get("/timeline", responses=answers(Timeline))
 async def timeline(
     request: Request,
     after: Annotated[int, Query(ge=0)] = 0,

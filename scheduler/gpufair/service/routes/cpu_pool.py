@@ -6,17 +6,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
 
+from gpufair.client.types import CpuPool
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
 from gpufair.service.auth import Principal
 from gpufair.service.context import context, principal
+from gpufair.service.contract import answers
 from gpufair.service.models import JoinPool
 
 router = APIRouter()
 Answer = dict[str, Any]
 
 
-@router.get("/cpu-pool")
+@router.get("/cpu-pool", responses=answers(CpuPool))
 async def cpu_pool(request: Request) -> Answer:
     """Where it is and how it is, and what each allocation had of it; starts nothing."""
     pool = context(request).cpu_pool
@@ -28,7 +30,7 @@ def _shown(view: Answer, who: Principal) -> Answer:
     return view if who.operates else {name: value for name, value in view.items() if name != "log"}
 
 
-@router.post("/cpu-pool/join")
+@router.post("/cpu-pool/join", responses=answers(CpuPool))
 async def join(request: Request, body: Annotated[JoinPool | None, Body()] = None) -> Answer:
     """The same, with what opens it and with whose tasks those of the caller are; starts it, if nobody has asked before.
 

@@ -15,6 +15,7 @@ from gpufair.core.model import Phase
 from gpufair.service.auth import Principal
 from gpufair.service.broadcast import Change, Subscription
 from gpufair.service.context import Context, context, principal
+from gpufair.service.contract import streams
 from gpufair.service.problems import TooManyStreams
 from gpufair.service.routes.workloads import shown
 
@@ -24,7 +25,11 @@ MAX_STREAMS = 1000
 RESUMED = "gpufair-resumed"  # "1": no listing comes, only what was missed
 
 
-@router.get("/events")
+@router.get(
+    "/events",
+    response_class=StreamingResponse,
+    responses=streams("text/event-stream", "`workload` (a Workload), `synced` after the first listing, `resync` before another."),
+)
 async def events(request: Request, holder: Annotated[int, Query(ge=0, le=1)] = 0) -> StreamingResponse:
     """Server-sent events, see docs/architecture.md. ``holder=1``: a Jupyter server, which keeps an embedded service.
 

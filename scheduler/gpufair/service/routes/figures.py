@@ -8,10 +8,13 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from gpufair.client.insight import BudgetsOverTime, Deliveries, GpuHistory
+from gpufair.client.insight import Pyramid as PyramidOfPools
 from gpufair.core.pyramid import Pyramid
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, Instant
 from gpufair.service.context import context
+from gpufair.service.contract import answers
 from gpufair.service.figures import delivered_view, over_time_view, pyramid_view
 from gpufair.service.models import NAME_PATTERN
 from gpufair.service.problems import BadRequest, NotFound
@@ -25,19 +28,19 @@ MOST_HOURS = 168.0  # a week
 Second = Annotated[float | None, Query(ge=0, le=1e11, allow_inf_nan=False)]
 
 
-@router.get("/pyramid")
+@router.get("/pyramid", responses=answers(PyramidOfPools))
 async def pyramid(request: Request, since_s: Second = None, until_s: Second = None) -> Answer:
     """Where GPU time went: availability, occupancy, impact, utilization. By default over the budgets' window."""
     return pyramid_view(await _figures(request, since_s, until_s))
 
 
-@router.get("/budgets/delivered")
+@router.get("/budgets/delivered", responses=answers(Deliveries))
 async def delivered(request: Request, since_s: Second = None, until_s: Second = None) -> Answer:
     """What each allocation was owed and charged. By default over the budgets' window."""
     return delivered_view(await _figures(request, since_s, until_s))
 
 
-@router.get("/budgets/over-time")
+@router.get("/budgets/over-time", responses=answers(BudgetsOverTime))
 async def over_time(
     request: Request,
     allocation: Annotated[str | None, Query(max_length=512)] = None,
@@ -59,7 +62,7 @@ async def over_time(
     return Response(await context(request).runtime.think(think), media_type="application/json")
 
 
-@router.get("/history")
+@router.get("/history", responses=answers(GpuHistory))
 async def history(
     request: Request,
     hours: Annotated[float, Query(gt=0, le=MOST_HOURS, allow_inf_nan=False)] = 6.0,

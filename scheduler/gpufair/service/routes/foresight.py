@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 
+from gpufair.client.insight import Coaching, Preview
 from gpufair.core.state import State
 from gpufair.core.units import HOUR, Millis, after
 from gpufair.service.context import context, principal
+from gpufair.service.contract import answers
 from gpufair.service.foreseen import coaching_view, preview_view
 from gpufair.service.models import Question
 from gpufair.service.submission import span_of, spec_of
@@ -18,7 +20,7 @@ Answer = dict[str, Any]
 MAX_HOURS = 7 * 24
 
 
-@router.get("/preview")
+@router.get("/preview", responses=answers(Preview))
 async def preview(
     request: Request, hours: Annotated[float, Query(gt=0, le=MAX_HOURS, allow_inf_nan=False)] = 8.0
 ) -> Answer:
@@ -27,7 +29,7 @@ async def preview(
     return await context(request).runtime.think(lambda state: preview_view(state.preview(after(state.now, span))))
 
 
-@router.post("/coach")
+@router.post("/coach", responses=answers(Coaching))
 async def coach(request: Request, body: Question) -> Answer:
     """What a submission would mean for the wait, as it is and with other protections and shapes. Changes nothing."""
     it = context(request)

@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 
+from gpufair.client.answers import Plans
 from gpufair.core import events as ev
 from gpufair.core.model import Maintenance
 from gpufair.core.state import State
 from gpufair.core.units import Instant, NodeName
 from gpufair.service.context import context, principal
-from gpufair.service.models import ID_PATTERN, Plan
+from gpufair.service.contract import answers
+from gpufair.service.models import ID_PATTERN, Closure
 from gpufair.service.problems import BadRequest, NotFound
 from gpufair.service.turn import Turn
 from gpufair.service.views import maintenance_view
@@ -21,14 +23,14 @@ router = APIRouter(prefix="/maintenance")
 Answer = dict[str, Any]
 
 
-@router.get("")
+@router.get("", responses=answers(Plans))
 async def plans(request: Request) -> Answer:
     """What is planned, the first first."""
     return await context(request).runtime.read(_plans)
 
 
-@router.post("", status_code=201)
-async def plan(request: Request, body: Plan) -> Answer:
+@router.post("", status_code=201, responses=answers(Plans, 201))
+async def plan(request: Request, body: Closure) -> Answer:
     """Close nodes at a time: until then only what is done by then starts there, then they are cordoned."""
     it = context(request)
     principal(request).require_operator("plan maintenance")
@@ -45,7 +47,7 @@ async def plan(request: Request, body: Plan) -> Answer:
     return await it.runtime.read(_plans)
 
 
-@router.delete("/{plan}")
+@router.delete("/{plan}", responses=answers(Plans))
 async def cancel(request: Request, plan: Annotated[str, Path(pattern=ID_PATTERN)]) -> Answer:
     """Take a plan back whose time has not come."""
     it = context(request)

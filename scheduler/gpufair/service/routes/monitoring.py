@@ -8,13 +8,15 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from gpufair.client.answers import Readiness
 from gpufair.service.context import context
+from gpufair.service.contract import answers, streams
 from gpufair.service.metrics import CONTENT_TYPE, exposition, families
 
 router = APIRouter()
 
 
-@router.get("/readyz")
+@router.get("/readyz", responses=answers(Readiness) | answers(Readiness, 503))
 async def readyz(request: Request) -> JSONResponse:
     """Whether work can be taken in: 200, or 503 with the reason. Needs no token and tells nothing else."""
     problem = context(request).runtime.problem
@@ -23,7 +25,7 @@ async def readyz(request: Request) -> JSONResponse:
     return JSONResponse({"ready": True})
 
 
-@router.get("/metrics", response_class=Response)
+@router.get("/metrics", response_class=Response, responses=streams("text/plain", "Prometheus' text format."))
 async def metrics(request: Request) -> Response:
     """The figures in Prometheus' text format. Needs a token, as the budgets do: scrape with a bearer token."""
     it = context(request)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from gpufair.client.answers import Snapshot
 from gpufair.service.context import context, principal
+from gpufair.service.contract import answers
 from gpufair.service.handed_out import snapshot_text
 
 router = APIRouter()
 
 
-@router.get("/snapshot", response_model=None)
+@router.get("/snapshot", response_model=None, responses=answers(Snapshot))
 async def snapshot(request: Request) -> Response:
     """The whole state after the last entry of the journal, without how anything is run; budget owners and operators."""
     it, who = context(request), principal(request)

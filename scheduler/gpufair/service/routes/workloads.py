@@ -10,6 +10,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 
+from gpufair.client.answers import Checkpoints, Executions, Workloads
+from gpufair.client.answers import Preflight as PreflightAnswer
+from gpufair.client.types import Connection, Explanation, LogPage
+from gpufair.client.types import Workload as WorkloadView
 from gpufair.core import events as ev
 from gpufair.core.errors import WrongPhase
 from gpufair.core.model import HOLDING, Phase, PreemptReason
@@ -18,10 +22,12 @@ from gpufair.core.units import WorkloadId
 from gpufair.service import dependencies, kept, moving, notices, retries, standin, time_limit
 from gpufair.service.auth import Principal
 from gpufair.service.context import Context, context, principal
+from gpufair.service.contract import answers
 from gpufair.service.details import Pending
 from gpufair.service.explained import explanation_view
 from gpufair.service.models import ID_PATTERN, Extension, Nothing, PlainName, Resume, Submission
 from gpufair.service.outputs import MAX_PAGE_BYTES, log_of
+from gpufair.service.pages import Cursor, Key, Limit, cut, place
 from gpufair.service.problems import BadRequest, Forbidden
 from gpufair.service.submission import pools_for, span_of, spec_of
 from gpufair.service.turn import Turn
@@ -33,7 +39,7 @@ Answer = dict[str, Any]
 Fields = Annotated[str | None, Query(max_length=1024)]
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, responses=answers(WorkloadView) | answers(WorkloadView, 201))
 async def submit(request: Request, response: Response, body: Submission) -> Answer:
     """Ask for a workload. An id that exists answers 200 with what it names, if it is the caller's."""
     it, who = context(request), principal(request)
@@ -70,7 +76,7 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
     return await it.runtime.view(workload) | {"warnings": list(warnings)}
 
 
-@router.get("")
+@router.get("", responses=answers(Workloads))
 async def listing(
     request: Request,
     state: Annotated[str | None, Query(max_length=32)] = None,
@@ -78,9 +84,15 @@ async def listing(
     notebook: Annotated[str | None, Query(max_length=4096)] = None,
     holding: bool = False,
     fields: Fields = None,
+    limit: Limit = None,
+    cursor: Cursor = None,
 ) -> Answer:
-    """All workloads, or those in one state, of one user, of one document of the caller's, and that hold something."""
+    """All workloads, or those in one state, of one user, of one document of the caller's, and that hold something.
+
+    The first submitted first.
+    """
     it, who = context(request), principal(request)
+    begun = place(cursor, (int, str))
     phases = {phase.value for phase in Phase}
     if state is not None and state not in phases:
         raise BadRequest(f"there is no state {state!r}; states are {', '.join(sorted(phases))}")
@@ -89,19 +101,23 @@ async def listing(
         mine = notebook is None or (record.spec.launch.get("notebook") == notebook and who.owns(record.spec.user))
         # A session without a place of its own may have a stand-in that holds one.
         held = not holding or record.held is not None or it.runtime.detail(record.id).stand_in != ""
-        return mine and held and state in (None, record.phase) and user in (None, record.spec.user)
+        key: Key = [record.submitted_at, record.id]
+        later = begun is None or key > begun
+        return later and mine and held and state in (None, record.phase) and user in (None, record.spec.user)
 
-    found = await it.runtime.views(wanted)
-    return {"workloads": listed((view for view in found if view["leases"] or not holding), who, fields)}
+    found = await it.runtime.views(wanted, None if limit is None else limit + 1)
+    told, following = cut(found, lambda view: [round(view["submitted_s"] * 1000), view["id"]], limit)
+    shown_ones = listed((view for view in told if view["leases"] or not holding), who, fields)
+    return {"workloads": shown_ones, "next": following}
 
 
-@router.get("/{workload}")
+@router.get("/{workload}", responses=answers(WorkloadView))
 async def one(request: Request, workload: Id) -> Answer:
     """One workload."""
     return shown(await context(request).runtime.view(WorkloadId(workload)), principal(request))
 
 
-@router.delete("/{workload}")
+@router.delete("/{workload}", responses=answers(WorkloadView))
 async def end(request: Request, workload: Id) -> Answer:
     """End it, without a checkpoint. One that has ended already is answered as it is."""
 
@@ -112,7 +128,7 @@ async def end(request: Request, workload: Id) -> Answer:
     return await act(request, workload, step)
 
 
-@router.post("/{workload}/park", status_code=202)
+@router.post("/{workload}/park", status_code=202, responses=answers(WorkloadView, 202))
 async def park(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
     """Checkpoint a session and give its GPUs back."""
 
@@ -127,7 +143,7 @@ async def park(request: Request, workload: Id, body: Annotated[Nothing | None, B
     return await act(request, workload, step)
 
 
-@router.post("/{workload}/resume", status_code=202)
+@router.post("/{workload}/resume", status_code=202, responses=answers(WorkloadView, 202))
 async def resume(request: Request, workload: Id, body: Annotated[Resume | None, Body()] = None) -> Answer:
     """Queue a parked session again, or let a queued one ask for less protection at its next start.
 
@@ -152,7 +168,7 @@ async def resume(request: Request, workload: Id, body: Annotated[Resume | None, 
     return await act(request, workload, step)
 
 
-@router.post("/{workload}/dismiss", status_code=202)
+@router.post("/{workload}/dismiss", status_code=202, responses=answers(WorkloadView, 202))
 async def dismiss(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
     """Say no to what is suggested about it, until it starts anew."""
 
@@ -162,7 +178,7 @@ async def dismiss(request: Request, workload: Id, body: Annotated[Nothing | None
     return await act(request, workload, step)
 
 
-@router.post("/{workload}/extend", status_code=202)
+@router.post("/{workload}/extend", status_code=202, responses=answers(WorkloadView, 202))
 async def extend(request: Request, workload: Id, body: Extension) -> Answer:
     """Protect it longer, if as a submission of this moment it would come first."""
     span = span_of(body.min_runtime_s, "min_runtime_s")
@@ -173,7 +189,7 @@ async def extend(request: Request, workload: Id, body: Extension) -> Answer:
     return await act(request, workload, step)
 
 
-@router.post("/{workload}/restart", status_code=202)
+@router.post("/{workload}/restart", status_code=202, responses=answers(WorkloadView, 202))
 async def restart(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
     """A new kernel without the old one's variables: on the same GPUs if it has some, else when it gets some."""
     it = context(request)
@@ -189,7 +205,7 @@ async def restart(request: Request, workload: Id, body: Annotated[Nothing | None
     return await act(request, workload, step, kernel=True)
 
 
-@router.post("/{workload}/checkpoint", status_code=202)
+@router.post("/{workload}/checkpoint", status_code=202, responses=answers(WorkloadView, 202))
 async def checkpoint(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
     """Checkpoint it and go on."""
     it = context(request)
@@ -201,7 +217,7 @@ async def checkpoint(request: Request, workload: Id, body: Annotated[Nothing | N
     return await act(request, workload, step, kernel=True)
 
 
-@router.post("/{workload}/preflight", status_code=202)
+@router.post("/{workload}/preflight", status_code=202, responses=answers(WorkloadView, 202))
 async def ask_preflight(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
     """Ask its kernel what a checkpoint would be like. Answered when no cell runs: look at ``preflight.at_s``."""
     it = context(request)
@@ -213,7 +229,7 @@ async def ask_preflight(request: Request, workload: Id, body: Annotated[Nothing 
     return await act(request, workload, step, kernel=True)
 
 
-@router.post("/{workload}/restore", status_code=202)
+@router.post("/{workload}/restore", status_code=202, responses=answers(WorkloadView, 202))
 async def restore(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
     """Load the last checkpoint into the running kernel."""
     it = context(request)
@@ -229,7 +245,7 @@ async def restore(request: Request, workload: Id, body: Annotated[Nothing | None
     return await act(request, workload, step, kernel=True)
 
 
-@router.post("/{workload}/interrupt", status_code=202)
+@router.post("/{workload}/interrupt", status_code=202, responses=answers(WorkloadView, 202))
 async def interrupt(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
     """As the user's interrupt button. Where nothing runs there is nothing to interrupt, and that is no error."""
     it = context(request)
@@ -241,7 +257,7 @@ async def interrupt(request: Request, workload: Id, body: Annotated[Nothing | No
     return await act(request, workload, step, kernel=True)
 
 
-@router.get("/{workload}/why")
+@router.get("/{workload}/why", responses=answers(Explanation))
 async def why(request: Request, workload: Id) -> Answer:
     """Why it is where it is, from the same state that decided."""
 
@@ -263,7 +279,7 @@ async def why(request: Request, workload: Id) -> Answer:
     return answer
 
 
-@router.get("/{workload}/connection")
+@router.get("/{workload}/connection", responses=answers(Connection))
 async def connection(request: Request, workload: Id) -> Answer:
     """How to reach its kernel; only for its owner."""
     it = context(request)
@@ -280,7 +296,7 @@ async def connection(request: Request, workload: Id) -> Answer:
     }
 
 
-@router.get("/{workload}/outputs")
+@router.get("/{workload}/outputs", responses=answers(Executions))
 async def outputs(request: Request, workload: Id) -> Answer:
     """Its recorded executions with their outputs, oldest first; only for its owner."""
     it = context(request)
@@ -299,14 +315,14 @@ async def outputs(request: Request, workload: Id) -> Answer:
     return {"executions": await asyncio.to_thread(recorded)}
 
 
-@router.get("/{workload}/preflight")
+@router.get("/{workload}/preflight", responses=answers(PreflightAnswer))
 async def preflight(request: Request, workload: Id) -> Answer:
     """The last answer of its kernel in this stay, with all variables; only for its owner."""
     known = await owned(request, workload)
     return {"preflight": context(request).runtime.detail(known.id).preflight}
 
 
-@router.get("/{workload}/log")
+@router.get("/{workload}/log", responses=answers(LogPage))
 async def log(
     request: Request,
     workload: Id,
@@ -326,7 +342,7 @@ async def log(
     return {**page, "ended": ended}
 
 
-@router.get("/{workload}/checkpoints")
+@router.get("/{workload}/checkpoints", responses=answers(Checkpoints))
 async def checkpoints(request: Request, workload: Id) -> Answer:
     """Its checkpoints that are still there, newest first; only for its owner."""
     it = context(request)
