@@ -35,10 +35,13 @@ LAB_SCHEMA: dict[str, Any] = {
 READABLE: dict[str, tuple[str, ...]] = {
     "queue": ("fields",),
     "budgets": (),
+    "budgets/delivered": ("since_s", "until_s"),
+    "budgets/over-time": ("allocation", "since_s", "until_s", "bins"),
     "nodes": (),
     "profiles": (),
     "workloads": ("state", "user", "holding", "fields"),
     "pyramid": ("since_s", "until_s"),
+    "history": ("hours", "node"),
     "preview": ("hours",),
     "maintenance": (),
 }

@@ -1,4 +1,4 @@
-"""Panels in a notebook: ``BudgetPanel``, ``QueuePanel``, ``SessionPanel``, ``ClusterMap``, ``WhatIf``.
+"""Panels in a notebook: ``BudgetPanel``, ``QueuePanel``, ``SessionPanel``, ``ClusterMap``, ``Pyramid``, ``WhatIf``.
 
 They draw what JupyterLab's side panel draws, with the same code, and ask the Jupyter server themselves: a panel stays alive
 while its kernel is parked, and is there again after a restore. What the kernel saw when the panel was made is kept in
@@ -19,7 +19,7 @@ import anywidget
 import traitlets
 
 import gpufair
-from gpufair.cli.words import clean, gpu_time
+from gpufair.cli.words import clean, gpu_time, percent
 from gpufair.client import Client
 from gpufair.client.calls import API, Call
 from gpufair.core.errors import GpufairError
@@ -87,10 +87,10 @@ class QueuePanel(_Panel):
 
 
 class ClusterMap(_Panel):
-    """Every node with its GPUs, coloured by team."""
+    """Every node with its GPUs, coloured by team, and who held which of them in the last hours."""
 
     part = traitlets.Unicode("cluster").tag(sync=True)
-    routes = ("nodes", "workloads", "budgets")
+    routes = ("nodes", "workloads", "budgets", "history")
 
     def table(self) -> str:
         rows = (
@@ -98,6 +98,22 @@ class ClusterMap(_Panel):
             for one in self.snapshot["nodes"]["nodes"][:_MOST]
         )
         return _table("Cluster", ("Node", "State", "Type", "Free GPUs"), rows)
+
+
+class Pyramid(_Panel):
+    """Where GPU time went: availability, occupancy, impact and utilization, each with the causes of its loss."""
+
+    part = traitlets.Unicode("pyramid").tag(sync=True)
+    routes = ("pyramid", "budgets/delivered")
+
+    def table(self) -> str:
+        levels = ("availability", "occupancy", "impact", "utilization")
+        rows = (
+            (pool["pool"], level, _ratio(pool[level]), gpu_time(pool[level]["kept_gpu_s"]), gpu_time(pool[level]["of_gpu_s"]))
+            for pool in self.snapshot["pyramid"]["pools"]
+            for level in levels
+        )
+        return _table("Where GPU time went", ("Pool", "Level", "Ratio", "Kept", "Of"), rows)
 
 
 class SessionPanel(_Panel):
@@ -124,8 +140,15 @@ def _answers(routes: Iterable[str]) -> dict[str, Any]:
         return {}
 
 
+def _ratio(level: dict[str, Any]) -> str:
+    """Unmeasured is unknown, never 0."""
+    return "unknown" if level["ratio"] is None else percent(level["ratio"])
+
+
 def _brief(answer: dict[str, Any]) -> dict[str, Any]:
     """Without those of thousands of workloads that no picture has room for: of others, who hold GPUs is enough."""
+    if "since_s" in answer:
+        answer["nodes"] = answer["nodes"][:_MOST]
     if "workloads" in answer:
         found = answer["workloads"]
         answer["workloads"] = [one for one in found if one["leases"]] or found[:_MOST]

@@ -144,6 +144,41 @@ const ANSWERS = {
     capacity_gpu_s: 320,
     allocations: [allocation, { ...allocation, path: 'язык', due_gpu_s: 0 }, { ...allocation, path: 'звук', due_gpu_s: 0, occupancy_gpu_s: 0 }]
   },
+  pyramid: {
+    pools: ['пруд', 'озеро'].map((pool, index) => {
+      const causes = ['lost', 'cordoned', 'idle', 'held', 'not delivered'].map(cause => ({ cause, gpu_s: 60 }));
+      const level = { of_gpu_s: 7200, kept_gpu_s: 3600, ratio: 0.5, losses: causes };
+      const utilization = { ...level, losses: [], ratio: index ? 0.5 : null, coverage: 0.25 };
+      const levels = { availability: level, occupancy: level, impact: level, utilization };
+      return { pool, start_s: NOW - 60, end_s: NOW, ...levels, held_gpu_s: 9, unallocated_gpu_s: 1, switching_gpu_s: 2 };
+    })
+  },
+  'budgets/delivered': {
+    pools: [{ pool: 'пруд', allocations: [{ path: 'зрение', leaf: true, owed_gpu_s: 7200, capped_gpu_s: 60 }] }]
+  },
+  'budgets/over-time': {
+    pools: [{ pool: 'пруд', start_s: NOW - 7200, end_s: NOW, bin_s: 3600, allocations: [{ path: 'язык', entitlement: 1, owed_gpu_s: [9, 9], charged_gpu_s: [9, 0] }] }]
+  },
+  history: {
+    now_s: NOW,
+    since_s: NOW - 3600,
+    nodes: [
+      {
+        name: 'узел',
+        gpus: 2,
+        stays: Array.from({ length: 20 }, (_, at) => ({
+          workload: String(at),
+          user: 'ада',
+          allocation: 'зрение',
+          rows: [0, 1],
+          from_s: NOW - 1000 + 10 * at,
+          to_s: at === 19 ? null : NOW - 990 + 10 * at,
+          protected: [],
+          preempted_s: at % 2 ? NOW - 995 + 10 * at : null
+        }))
+      }
+    ]
+  },
   whatif: {
     now_s: NOW,
     until_s: NOW + 60,
@@ -196,6 +231,14 @@ test('every part of the panel speaks the reader’s language', async () => {
       card.dispatchEvent(new window.Event('toggle'));
     }
     await settled();
+    for (const card of part.node.querySelectorAll('figure details')) {
+      card.open = true;
+      card.dispatchEvent(new window.Event('toggle'));
+    }
+    for (const button of part.node.querySelectorAll('.jp-gpufair-level, .jp-gpufair-track')) {
+      button.dispatchEvent(new window.Event('click'));
+      assertForeign(shown(part.node), `${name}, ${button.textContent}`);
+    }
     assertForeign([part.title, ...shown(part.node)], name);
   }
 });

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpufair.client import insight
 from gpufair.client.insight import Choice, Coaching
 from gpufair.client.types import AllocationView, Budgets, Explanation, NodeView, Profile, Queue, Workload
 from jupyter_gpufair import wish
@@ -62,6 +63,18 @@ def test_the_fake_has_the_shape_of_the_real_one() -> None:
         ("IProfile", Profile),
         ("IChoice", Choice),
         ("ICoaching", Coaching),
+        ("ILoss", insight.Loss),
+        ("ILevel", insight.Level),
+        ("IPyramidOfPool", insight.PyramidOfPool),
+        ("IPyramid", insight.Pyramid),
+        ("IDelivered", insight.DeliveredView),
+        ("IDeliveries", insight.Deliveries),
+        ("ICourse", insight.Course),
+        ("ICoursesInPool", insight.CoursesInPool),
+        ("IOverTime", insight.BudgetsOverTime),
+        ("IStay", insight.Stay),
+        ("INodeHistory", insight.NodeHistory),
+        ("IGpuHistory", insight.GpuHistory),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )

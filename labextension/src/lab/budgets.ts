@@ -1,18 +1,22 @@
 /**
  * The budget tree: what each allocation is entitled to, holds and waits for, and what it has used of what it is due.
  */
+import { CourseView } from './course.js';
 import { Rows, element, write } from './dom.js';
 import { type Teams, teamOf } from './teams.js';
-import type { IAllocation, IBudgets } from './wire.js';
+import type { IAllocation, IBudgets, IOverTime } from './wire.js';
 import { depth, entitledGpus, spent, standing, trans } from './words.js';
 
 export class BudgetsView {
   readonly node = element('div', { class: 'jp-gpufair-budgets' });
 
-  constructor(private readonly _teams: Teams) {
+  constructor(
+    private readonly _teams: Teams,
+    private readonly _overTime: (path: string) => Promise<IOverTime>
+  ) {
     const list = element('div', { role: 'list', 'aria-label': trans.__('Budgets') });
     this.node.append(list);
-    this._rows = new Rows<IAllocation>(list, one => one.path, row, (made, one) => this._update(made, one));
+    this._rows = new Rows<IAllocation>(list, one => one.path, one => this._make(one), (made, one) => this._update(made, one));
   }
 
   show(budgets: IBudgets): void {
@@ -21,6 +25,13 @@ export class BudgetsView {
     const most = (one: IAllocation) => Math.max(entitledGpus(one, budgets), one.gpus_held);
     this._most = budgets.allocations.map(most).reduce((a, b) => Math.max(a, b), 1);
     this._rows.show(budgets.allocations);
+  }
+
+  private _make(one: IAllocation): HTMLElement {
+    const [made, course] = [row(), new CourseView(one.path, this._overTime)];
+    made.append(course.node);
+    this._courses.set(made, course);
+    return made;
   }
 
   private _update(made: HTMLElement, one: IAllocation): void {
@@ -36,9 +47,11 @@ export class BudgetsView {
     bar.style.setProperty('--queued', part(one.gpus_held + one.gpus_queued));
     bar.style.setProperty('--entitled', part(entitled));
     write(used, spent(one));
+    this._courses.get(made)?.show(one);
   }
 
   private readonly _rows: Rows<IAllocation>;
+  private readonly _courses = new WeakMap<HTMLElement, CourseView>();
   private _budgets: IBudgets = { window_s: 0, capacity_gpu_s: 0, allocations: [] };
   private _most = 1;
 }

@@ -4,7 +4,10 @@
 import { trans } from '../trans.js';
 import { BudgetsView } from './budgets.js';
 import { ClusterView } from './cluster.js';
+import { BINS } from './course.js';
+import { HistoryView } from './history.js';
 import { type IDoing, MineView } from './mine.js';
+import { PyramidView } from './pyramid.js';
 import { QueueView } from './queue.js';
 import type { LabReader } from './reader.js';
 import { Teams, teamOf } from './teams.js';
@@ -19,7 +22,7 @@ export interface IPart {
   tick(): void;
 }
 
-export type PartName = 'sessions' | 'queue' | 'budgets' | 'cluster' | 'whatif';
+export type PartName = 'sessions' | 'queue' | 'budgets' | 'cluster' | 'pyramid' | 'whatif';
 
 /** @param now - Unix seconds by the server's clock */
 export function makeParts(reader: LabReader, doing: IDoing, now: () => number): Record<PartName, IPart> {
@@ -33,8 +36,11 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
   };
   const mine = new MineView(doing, now);
   const queue = new QueueView(teams, id => reader.why(id), doing.apply);
-  const budgets = new BudgetsView(teams);
+  const budgets = new BudgetsView(teams, path => reader.overTime(path, BINS));
   const cluster = new ClusterView(teams, now);
+  const history = new HistoryView(teams, hours => reader.history(hours), now);
+  cluster.node.append(history.node);
+  const pyramid = new PyramidView(reader, now);
   const whatIf = new WhatIfView(reader);
   return {
     sessions: {
@@ -59,9 +65,11 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
       refresh: async () => {
         const [nodes, holders] = await Promise.all([reader.nodes(), reader.holders(), read()]);
         cluster.show(nodes, holders);
+        await history.refresh();
       },
       tick: () => cluster.tell()
     },
+    pyramid: { title: trans.__('Where GPU Time Went'), node: pyramid.node, refresh: () => pyramid.refresh(), tick: still },
     whatif: { title: trans.__('What If'), node: whatIf.node, refresh: async () => whatIf.show(await read()), tick: still }
   };
 }

@@ -2,7 +2,22 @@
  * What the panels ask of the Jupyter server, however it is reached.
  */
 import { trans } from '../trans.js';
-import type { IBudgets, ICoaching, IExplanation, IMine, INode, IProfile, IQueue, IWhatIf, IWish, IWorkload } from './wire.js';
+import type {
+  IBudgets,
+  ICoaching,
+  IDeliveries,
+  IExplanation,
+  IGpuHistory,
+  IMine,
+  INode,
+  IOverTime,
+  IProfile,
+  IPyramid,
+  IQueue,
+  IWhatIf,
+  IWish,
+  IWorkload
+} from './wire.js';
 import { FIELDS } from './wire.js';
 
 /** Calls `gpufair/…` of the server; the answer's JSON, null where there is no such thing (404). */
@@ -23,6 +38,26 @@ export class LabReader {
 
   async nodes(): Promise<INode[]> {
     return ((await this._read('nodes')) as { nodes: INode[] }).nodes;
+  }
+
+  /** Where GPU time went since then; without it over the budgets' window. */
+  async pyramid(sinceS?: number): Promise<IPyramid> {
+    return (await this._read('pyramid', since(sinceS))) as IPyramid;
+  }
+
+  /** What each allocation got of what it was owed. */
+  async delivered(sinceS?: number): Promise<IDeliveries> {
+    return (await this._read('budgets/delivered', since(sinceS))) as IDeliveries;
+  }
+
+  /** One allocation's course over the budgets' window. */
+  async overTime(allocation: string, bins: number): Promise<IOverTime> {
+    return (await this._read('budgets/over-time', { allocation, bins: String(bins) })) as IOverTime;
+  }
+
+  /** Who held which GPU in the last hours. */
+  async history(hours: number): Promise<IGpuHistory> {
+    return (await this._read('history', { hours: String(hours) })) as IGpuHistory;
   }
 
   /** Those that hold something. */
@@ -81,10 +116,14 @@ export class LabReader {
 
   /** There is always an answer, or an error that says why not. */
   private async _read(what: string, query: Record<string, string> = {}): Promise<unknown> {
-    const answer = await this._ask(['lab', what], {}, query);
+    const answer = await this._ask(['lab', ...what.split('/')], {}, query);
     if (answer === null) {
       throw new Error(trans.__('This Jupyter server has no GPU scheduler, or is older than this page: restart it.'));
     }
     return answer;
   }
+}
+
+function since(atS: number | undefined): Record<string, string> {
+  return atS === undefined ? {} : { since_s: atS.toFixed(3) };
 }

@@ -159,3 +159,95 @@ export interface IWhatIf {
   protections_kept: number;
   allocations: { path: string; verdict: 'gains' | 'loses' | ''; before: IFigures; after: IFigures | null }[];
 }
+
+/** Where a part of a level went. */
+export interface ILoss {
+  cause: string;
+  gpu_s: number;
+}
+
+/** Of `of_gpu_s` remained `kept_gpu_s`. A `ratio` of null: unknown, or there was nothing. */
+export interface ILevel {
+  of_gpu_s: number;
+  kept_gpu_s: number;
+  ratio: number | null;
+  losses: ILoss[];
+  /** Of utilization: the part of the held time that was measured. */
+  coverage: number | null;
+}
+
+export interface IPyramidOfPool {
+  pool: string;
+  start_s: number;
+  end_s: number;
+  availability: ILevel;
+  occupancy: ILevel;
+  impact: ILevel;
+  utilization: ILevel;
+  held_gpu_s: number;
+  unallocated_gpu_s: number;
+  switching_gpu_s: number;
+}
+
+export interface IPyramid {
+  pools: IPyramidOfPool[];
+}
+
+export interface IDelivered {
+  path: string;
+  leaf: boolean;
+  owed_gpu_s: number;
+  capped_gpu_s: number;
+}
+
+export interface IDeliveries {
+  pools: { pool: string; allocations: IDelivered[] }[];
+}
+
+/** Owed and charged in weighted GPU time, a figure for each bin. */
+export interface ICourse {
+  path: string;
+  entitlement: number;
+  owed_gpu_s: number[];
+  charged_gpu_s: number[];
+}
+
+export interface ICoursesInPool {
+  pool: string;
+  start_s: number;
+  end_s: number;
+  bin_s: number;
+  allocations: ICourse[];
+}
+
+export interface IOverTime {
+  pools: ICoursesInPool[];
+}
+
+/** One workload on GPUs of one node. */
+export interface IStay {
+  workload: string;
+  user: string;
+  allocation: string;
+  /** Which of the node's GPUs, from 0. */
+  rows: number[];
+  from_s: number;
+  /** null: it is there still. */
+  to_s: number | null;
+  protected: [number, number][];
+  /** When it was told to make room. */
+  preempted_s: number | null;
+}
+
+export interface INodeHistory {
+  name: string;
+  gpus: number;
+  stays: IStay[];
+}
+
+export interface IGpuHistory {
+  now_s: number;
+  /** Later than asked for where no more is known. */
+  since_s: number;
+  nodes: INodeHistory[];
+}

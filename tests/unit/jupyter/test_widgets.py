@@ -23,6 +23,15 @@ ANSWERS: dict[str, Any] = {
     },
     "nodes": {"nodes": [{"name": "n1", "state": "ready", "gpu_type": None, "free_gpus": 2, "gpus": 8}]},
     "workloads": {"workloads": []},
+    "history": {"now_s": 5, "since_s": 1, "nodes": []},
+    "pyramid": {
+        "pools": [
+            {"pool": "default"}
+            | {key: {"ratio": 0.5, "kept_gpu_s": 3600, "of_gpu_s": 7200} for key in ("availability", "occupancy", "impact")}
+            | {"utilization": {"ratio": None, "kept_gpu_s": 0, "of_gpu_s": 0}}
+        ]
+    },
+    "budgets/delivered": {"pools": []},
 }
 
 
@@ -37,6 +46,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> None:
         (widgets.BudgetPanel, ["vision/&lt;b&gt;", "3", "25.0 %", "2.0 GPU-h", "4.0 GPU-h"]),
         (widgets.QueuePanel, ["1", "3f2a81c0", "ada", "vision", "16"]),
         (widgets.ClusterMap, ["n1", "ready", "", "2 of 8"]),
+        (widgets.Pyramid, ["default", "impact", "50.0 %", "1.0 GPU-h", "2.0 GPU-h"]),
+        (widgets.Pyramid, ["default", "utilization", "unknown", "0 GPU-s", "0 GPU-s"]),
     ],
 )
 def test_a_table_is_kept_for_readers_without_a_kernel(told: None, panel: type[Any], cells: list[str]) -> None:

@@ -1,0 +1,149 @@
+/**
+ * One allocation over time: what it was owed, and what it got, as a small chart with a table behind it.
+ */
+import { clock } from '../text.js';
+import { trans } from '../trans.js';
+import { element, write } from './dom.js';
+import { stands } from './figures.js';
+import type { IAllocation, ICourse, ICoursesInPool, IOverTime } from './wire.js';
+import { gpuTime, gpus } from './words.js';
+
+/** Of a week: three hours each. */
+export const BINS = 56;
+const AGAIN_MS = 60_000; // it changes by the hour
+const HIGH = 100;
+
+export class CourseView {
+  readonly node = element('details', { class: 'jp-gpufair-course' });
+
+  constructor(
+    private readonly _path: string,
+    private readonly _read: (path: string) => Promise<IOverTime>
+  ) {
+    const summary = element('summary', { 'aria-label': trans.__('%1 over time', _path) }, trans.__('Over time'));
+    this.node.append(summary, this._now, this._charts);
+    this.node.addEventListener('toggle', () => void this._refresh());
+  }
+
+  /** How it stands now; what was, is asked for while it is open. */
+  show(one: IAllocation): void {
+    if (this.node.open) {
+      write(this._now, stands(one));
+      void this._refresh();
+    }
+    this._one = one;
+  }
+
+  private async _refresh(): Promise<void> {
+    if (!this.node.open || Date.now() - this._askedMs < AGAIN_MS) {
+      return;
+    }
+    this._askedMs = Date.now();
+    try {
+      const seen = await this._read(this._path);
+      this._charts.replaceChildren(...seen.pools.map(pool => chart(pool, this._path, seen.pools.length > 1)));
+      write(this._now, this._one === null ? '' : stands(this._one));
+    } catch (error) {
+      this._askedMs = -Infinity;
+      write(this._now, error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  private readonly _now = element('p', { class: 'jp-gpufair-small', role: 'status' });
+  private readonly _charts = element('div');
+  private _one: IAllocation | null = null;
+  private _askedMs = -Infinity;
+}
+
+/** How long a bin was: the last one may have just begun. */
+function lengths(pool: ICoursesInPool, count: number): number[] {
+  return Array.from({ length: count }, (_, at) => Math.max(1, Math.min(pool.bin_s, pool.end_s - pool.start_s - at * pool.bin_s)));
+}
+
+/** GPUs on average in each bin. */
+export function averages(amounts: number[], pool: ICoursesInPool): number[] {
+  return lengths(pool, amounts.length).map((length, at) => amounts[at] / length);
+}
+
+const sum = (amounts: number[]) => amounts.reduce((a, b) => a + b, 0);
+
+/** What the chart shows, for those who do not see it. */
+export function told(course: ICourse): string {
+  const [owed, charged] = [sum(course.owed_gpu_s), sum(course.charged_gpu_s)];
+  return trans.__('%1 charged, %2 owed', gpuTime(charged), gpuTime(owed));
+}
+
+function chart(pool: ICoursesInPool, path: string, named: boolean): HTMLElement {
+  const course = pool.allocations.find(one => one.path === path) ?? { path, entitlement: 0, owed_gpu_s: [], charged_gpu_s: [] };
+  const [owed, charged] = [averages(course.owed_gpu_s, pool), averages(course.charged_gpu_s, pool)];
+  const most = Math.max(1, ...owed, ...charged);
+  const y = (value: number) => HIGH - (HIGH * value) / most;
+  const bars = charged.map((value, at) =>
+    drawn('rect', { class: 'jp-gpufair-charged', x: at + 0.1, width: 0.8, y: y(value), height: HIGH - y(value) })
+  );
+  // A step for each bin: what is owed does not grow from one to the next.
+  const points = owed.flatMap((value, at) => [`${at},${y(value)}`, `${at + 1},${y(value)}`]).join(' ');
+  const picture = drawn(
+    'svg',
+    { viewBox: `0 0 ${Math.max(1, charged.length)} ${HIGH}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': told(course) },
+    ...bars,
+    drawn('polyline', { class: 'jp-gpufair-owed', points })
+  );
+  const top = trans.__('up to %1', gpus(Math.round(10 * most) / 10));
+  return element(
+    'figure',
+    {},
+    element('figcaption', { class: 'jp-gpufair-small' }, named ? `${pool.pool} · ${told(course)}` : told(course)),
+    element('div', { class: 'jp-gpufair-chart' }, picture),
+    element(
+      'div',
+      { class: 'jp-gpufair-ends' },
+      element('span', {}, clock(pool.start_s, pool.end_s)),
+      element('span', {}, top),
+      element('span', {}, trans.__('now'))
+    ),
+    element(
+      'div',
+      { class: 'jp-gpufair-legend' },
+      element('span', { class: 'jp-gpufair-swatch' }, trans.__('charged')),
+      element('span', { class: 'jp-gpufair-line' }, trans.__('owed'))
+    ),
+    table(pool, course)
+  );
+}
+
+function drawn(tag: string, attributes: Record<string, string | number>, ...children: Element[]): Element {
+  const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    made.setAttribute(name, String(value));
+  }
+  made.append(...children);
+  return made;
+}
+
+/** The same as text, made when somebody opens it. */
+function table(pool: ICoursesInPool, course: ICourse): HTMLElement {
+  const made = element('details', {}, element('summary', {}, trans.__('As a table')));
+  made.addEventListener('toggle', () => {
+    if (made.open && made.childElementCount === 1) {
+      made.append(rows(pool, course));
+    }
+  });
+  return made;
+}
+
+function rows(pool: ICoursesInPool, course: ICourse): HTMLElement {
+  const head = [trans.__('From'), trans.__('Owed'), trans.__('Charged')].map(text => element('th', { scope: 'col' }, text));
+  const body = course.owed_gpu_s.map((owed, at) =>
+    element(
+      'tr',
+      {},
+      element('th', { scope: 'row' }, clock(pool.start_s + at * pool.bin_s, pool.end_s)),
+      element('td', {}, gpuTime(owed)),
+      element('td', {}, gpuTime(course.charged_gpu_s[at]))
+    )
+  );
+  const made = element('table', { class: 'jp-gpufair-table' }, element('thead', {}, element('tr', {}, ...head)));
+  made.append(element('tbody', {}, ...body));
+  return made;
+}
