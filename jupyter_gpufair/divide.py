@@ -12,14 +12,14 @@ from typing import Any
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from gpufair.client import AsyncClient
-from gpufair.client.calls import API, Call
+from jupyter_gpufair.debate import as_user
 from jupyter_gpufair.handlers import GpufairHandler
 from jupyter_gpufair.sessions import sessions
 
 MOST_SHARES = 500
 MOST_HOURS = 72.0
 PLAY_S = 120.0  # a page waits for it
+_TERMS = ("why", "from_s", "until_s", "preview")
 _LONGEST = 512
 _PATH = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
 _CONTROL = re.compile(r"\x1b\[[0-9;]*m")
@@ -67,32 +67,18 @@ class TryHandler(_SharesHandler):
 
 
 class DivideHandler(_SharesHandler):
-    """``PUT lab/divide`` with ``{"shares": {path: share}, "seen": {path: share}}``: put other shares into force."""
+    """``PUT lab/divide``: other shares, at once or at a time. ``{"shares", "seen", "why"?, "from_s"?, "until_s"?, "preview"?}``."""
 
     @web.authenticated
     @authorized
     async def put(self) -> None:
-        """An empty object: they are in force. 409 where they are not what was ``seen``: somebody else changed them meanwhile."""
+        """The decision, as the service keeps it. 409 where shares are not what was ``seen``: somebody changed them meanwhile."""
         asked = self._body()
-        shares, seen = self._shares(asked), asked.get("seen")
-        link = sessions().link
-        if link.user:
-            # This server's token may do what its user may not.
-            raise web.HTTPError(403, f"this server submits for {link.user}; budgets are changed with `gpufair budgets apply`")
-        await self._ask(_divide(link.client, shares, seen))
-        self._json({})
-
-
-async def _divide(client: AsyncClient, shares: dict[str, float], seen: object) -> None:
-    now = (await client.budgets()).allocations
-    if seen != {one.path: str(one.share) for one in now}:
-        raise web.HTTPError(409, "the budgets were changed meanwhile; look at them again")
-    if unknown := sorted(set(shares) - {one.path for one in now}):
-        raise web.HTTPError(404, f"there is no allocation {unknown[0]}")
-    entries = [
-        {"path": one.path, "share": shares.get(one.path, one.share), "members": list(one.members)} for one in now
-    ]
-    await client.send(Call("PUT", f"{API}/budgets", lambda data: data, json={"allocation": entries}))
+        if not isinstance(asked.get("seen"), dict):
+            raise web.HTTPError(400, "seen has to be an object of all paths with their shares, as they were")
+        given = {name: asked[name] for name in _TERMS if asked.get(name) is not None}
+        body = given | {"shares": self._shares(asked), "seen": asked["seen"]}
+        self._json(await self._ask(sessions().link.client.send(as_user("changes", body))))
 
 
 async def _play(command: list[str]) -> Any:

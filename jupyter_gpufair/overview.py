@@ -13,7 +13,7 @@ from tornado import web
 
 from gpufair.client import AsyncClient, Workload
 from gpufair.client.calls import API, Call
-from jupyter_gpufair import divide
+from jupyter_gpufair import debate, divide
 from jupyter_gpufair.handlers import HANDLERS, GpufairHandler
 from jupyter_gpufair.launch import place_of
 from jupyter_gpufair.manager import view_of
@@ -203,6 +203,7 @@ async def _mine() -> list[Workload]:
 ROUTES: list[tuple[str, type[GpufairHandler]]] = [
     *HANDLERS,
     *divide.HANDLERS,
+    *debate.HANDLERS,
     (rf"/gpufair/lab/(?P<what>{'|'.join(READABLE)})", ReadHandler),
     (rf"/gpufair/lab/workloads/{_WORKLOAD}/why", WhyHandler),
     (r"/gpufair/lab/mine", MineHandler),

@@ -127,6 +127,24 @@ const figures = {
   preemptions: 0
 };
 const choice = { outlook: 'now', gpus: 1, nodes: 1, min_runtime_s: 900, at_s: NOW, committed_gpu_s: 900, of_budget: 0.0001, sentence: '' };
+const was = { share: '1', entitlement: 0.5, members: ['бен'] };
+const asked = {
+  user: 'ада',
+  asked_s: NOW,
+  wished: { язык: '2' },
+  shares: { язык: '2' },
+  gpus: 6,
+  why: 'статья',
+  from_s: NOW,
+  until_s: NOW + 60,
+  decision: { by: 'ума', at_s: NOW, accepted: true, words: 'да', amended: false },
+  preview: { by: 'ума', at_s: NOW },
+  before: {},
+  in_force_s: NOW,
+  over_s: NOW,
+  problem: 'нет',
+  may: { decide: true, withdraw: true }
+};
 const ANSWERS = {
   mine: { sessions },
   queue: { now_s: NOW, workloads: [workload, { ...workload, id: '2', gpus: 8, nodes: 2, start_by_s: NOW + 60 }, { ...workload, id: '3', gpus: 0 }] },
@@ -186,6 +204,19 @@ const ANSWERS = {
     protected: 2,
     protections_kept: 1,
     allocations: ['gains', 'loses', ''].map(verdict => ({ path: 'зрение', verdict, before: figures, after: verdict ? figures : null }))
+  },
+  requests: {
+    user: 'ада',
+    owner: true,
+    more: false,
+    requests: ['open', 'accepted', 'in_force', 'over', 'refused', 'withdrawn', 'failed', 'open'].map((state, index) => ({ ...asked, id: index + 1, state }))
+  },
+  'requests/1': { ...asked, preview: { ...asked.preview, found: 'что-то' } },
+  'budget-history': {
+    changes: [
+      { number: 2, at_s: NOW, by: 'ума', why: 'статья', request: 1, count: 3, allocations: [{ path: 'язык', change: 'changed', before: was, after: { ...was, members: [] } }] }
+    ],
+    more: true
   },
   coach: {
     now_s: NOW,

@@ -5,6 +5,8 @@ import { trans } from '../trans.js';
 import { BudgetsView } from './budgets.js';
 import { ClusterView } from './cluster.js';
 import { BINS } from './course.js';
+import { DebateView } from './debate.js';
+import type { IRequest } from './debating.js';
 import { HistoryView } from './history.js';
 import { type IDoing, MineView } from './mine.js';
 import { PyramidView } from './pyramid.js';
@@ -20,12 +22,22 @@ export interface IPart {
   refresh(): Promise<void>;
   /** Draw again what changes with the time alone. */
   tick(): void;
+  /** Whether the reader waits for news of it, seen or not. */
+  awaits?(): boolean;
 }
 
-export type PartName = 'sessions' | 'queue' | 'budgets' | 'cluster' | 'pyramid' | 'whatif';
+export type PartName = 'sessions' | 'queue' | 'budgets' | 'requests' | 'cluster' | 'pyramid' | 'whatif';
 
-/** @param now - Unix seconds by the server's clock */
-export function makeParts(reader: LabReader, doing: IDoing, now: () => number): Record<PartName, IPart> {
+/**
+ * @param now - Unix seconds by the server's clock
+ * @param decided - hears of decisions about what the reader has asked for
+ */
+export function makeParts(
+  reader: LabReader,
+  doing: IDoing,
+  now: () => number,
+  decided?: (one: IRequest) => void
+): Record<PartName, IPart> {
   const teams = new Teams();
   const still = () => undefined;
   /** Colours need the names of all teams, whichever part is seen. */
@@ -37,6 +49,7 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
   const mine = new MineView(doing, now);
   const queue = new QueueView(teams, id => reader.why(id), doing.apply);
   const budgets = new BudgetsView(teams, path => reader.overTime(path, BINS));
+  const debate = new DebateView(reader, now, decided);
   const cluster = new ClusterView(teams, now);
   const history = new HistoryView(teams, hours => reader.history(hours), now);
   cluster.node.append(history.node);
@@ -59,6 +72,13 @@ export function makeParts(reader: LabReader, doing: IDoing, now: () => number): 
       tick: still
     },
     budgets: { title: trans.__('Budgets'), node: budgets.node, refresh: async () => budgets.show(await read()), tick: still },
+    requests: {
+      title: trans.__('Budget Requests'),
+      node: debate.node,
+      refresh: () => debate.refresh(),
+      tick: still,
+      awaits: () => debate.awaits
+    },
     cluster: {
       title: trans.__('Cluster'),
       node: cluster.node,

@@ -12,6 +12,7 @@ import { Widget } from '@lumino/widgets';
 import { request, serverNow } from '../request.js';
 import { DOMAIN, speak, trans } from '../trans.js';
 import { applyChange } from './apply.js';
+import { type IRequest, standing } from './debating.js';
 import { press } from './dom.js';
 import { addLaunch } from './launch.js';
 import { LabPanel, Section } from './panel.js';
@@ -21,6 +22,8 @@ import { type IExplanation, type IMine, LAB_EVENT } from './wire.js';
 
 const OPEN = 'gpufair:open-lab';
 const WHAT_IF = 'gpufair:what-if';
+/** A decision takes its time: who waits for one is told within so long. */
+const AWAITED_MS = 60_000;
 
 /** Three boards of chips, filled to different heights. */
 const icon = new LabIcon({
@@ -55,8 +58,20 @@ const lab: JupyterFrontEndPlugin<void> = {
         return made;
       }
     };
-    const parts = makeParts(reader, doing, serverNow);
-    const { whatif, ...seen } = parts;
+    const decided = (one: IRequest) => {
+      const said = [standing(one, serverNow()), one.decision?.words].filter(Boolean).join(': ');
+      const text = trans.__('Your request %1 (%2): %3', one.id, Object.keys(one.shares).join(', '), said);
+      Notification.info(text, { autoClose: false });
+    };
+    const { whatif, requests, ...parts } = makeParts(reader, doing, serverNow, decided);
+    // Budgets and what is asked of them are one thing to look at.
+    const budgets = { ...parts.budgets, refresh: async () => void (await Promise.all([parts.budgets.refresh(), requests.refresh()])) };
+    const seen = { ...parts, budgets };
+    window.setInterval(() => {
+      if (requests.awaits?.() && !document.hidden) {
+        requests.refresh().catch(() => undefined); // the panel says what is wrong, once it is seen
+      }
+    }, AWAITED_MS);
     const panel = new LabPanel(Object.entries(seen).map(([name, part]) => new Section(name, part)));
     app.commands.addCommand(WHAT_IF, {
       label: trans.__('What If: Other Budgets…'),
@@ -71,7 +86,7 @@ const lab: JupyterFrontEndPlugin<void> = {
       }
     });
     palette?.addItem({ command: WHAT_IF, category: trans.__('GPU Fair Share') });
-    parts.budgets.node.append(press(trans.__('What if…'), () => void app.commands.execute(WHAT_IF)));
+    parts.budgets.node.append(press(trans.__('What if…'), () => void app.commands.execute(WHAT_IF)), requests.node);
     panel.title.icon = icon;
     app.serviceManager.events.stream.connect((_, event) => {
       if (event.schema_id === LAB_EVENT) {

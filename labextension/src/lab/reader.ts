@@ -2,6 +2,7 @@
  * What the panels ask of the Jupyter server, however it is reached.
  */
 import { trans } from '../trans.js';
+import type { IHistory, IRequest, IRequests, ITerms } from './debating.js';
 import type {
   IBudgets,
   ICoaching,
@@ -95,9 +96,33 @@ export class LabReader {
     return (await this._ask(['lab', 'whatif'], { method: 'POST', body })) as IWhatIf;
   }
 
-  /** Put other shares into force; `seen` is what they were when the reader decided. */
-  async divide(shares: Record<string, number>, seen: Record<string, string>): Promise<void> {
-    await this._ask(['lab', 'divide'], { method: 'PUT', body: JSON.stringify({ shares, seen }) });
+  /** Put other shares into force, at once or at a time; `seen` is what they were when the reader decided. */
+  async divide(shares: Record<string, number>, seen: Record<string, string>, terms: ITerms = {}): Promise<IRequest> {
+    const body = JSON.stringify({ ...terms, shares, seen });
+    return (await this._sent(['divide'], body, 'PUT')) as IRequest;
+  }
+
+  /** Requests for budgets, the newest first. */
+  async requests(limit: number): Promise<IRequests> {
+    return (await this._read('requests', { limit: String(limit) })) as IRequests;
+  }
+
+  /** One request, with the preview that was looked at. */
+  async request(id: number): Promise<IRequest> {
+    return (await this._sent(['requests', String(id)])) as IRequest;
+  }
+
+  async ask(terms: ITerms): Promise<IRequest> {
+    return (await this._sent(['requests'], JSON.stringify(terms))) as IRequest;
+  }
+
+  async decide(id: number, verb: 'accept' | 'refuse' | 'withdraw', terms: ITerms): Promise<IRequest> {
+    return (await this._sent(['requests', String(id), verb], JSON.stringify(terms))) as IRequest;
+  }
+
+  /** Who changed the budgets when and why, the newest first; `before`: with a smaller number. */
+  async budgetHistory(before: number, limit: number): Promise<IHistory> {
+    return (await this._read('budget-history', { before: String(before), limit: String(limit) })) as IHistory;
   }
 
   /** Why a workload waits; null for one that is gone. */
@@ -112,6 +137,14 @@ export class LabReader {
 
   async act(id: string, action: MyAction): Promise<void> {
     await this._ask(['lab', 'mine', id, action], { method: 'POST' });
+  }
+
+  private async _sent(path: string[], body?: string, method = 'POST'): Promise<unknown> {
+    const answer = await this._ask(['lab', ...path], body === undefined ? {} : { method, body });
+    if (answer === null) {
+      throw new Error(trans.__('There is no such request or allocation any more, or this Jupyter server is older than this page.'));
+    }
+    return answer;
   }
 
   /** There is always an answer, or an error that says why not. */

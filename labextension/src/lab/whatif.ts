@@ -1,14 +1,15 @@
 /**
  * Other shares, tried before they are put into force: the next day is played twice, as it is and as it would be.
  */
+import { clock } from '../text.js';
+import { When, labelled, reasons } from './debate_forms.js';
 import { element, press, write } from './dom.js';
+import { playedRows } from './played.js';
 import type { LabReader } from './reader.js';
 import type { IAllocation, IBudgets, IWhatIf } from './wire.js';
-import { depth, fares, trans } from './words.js';
+import { depth, trans } from './words.js';
 
 const HOURS = 24;
-/** Of `fares`. */
-const FIGURES = 5;
 
 export class WhatIfView {
   readonly node = element('div', { class: 'jp-gpufair-whatif' });
@@ -17,6 +18,7 @@ export class WhatIfView {
     this._apply.disabled = true;
     this.node.append(
       this._shares,
+      element('div', { class: 'jp-gpufair-form' }, labelled(trans.__('Why'), this._why), ...this._when.nodes),
       element('div', { class: 'jp-gpufair-buttons' }, this._try, this._apply),
       this._said,
       this._table
@@ -90,30 +92,29 @@ export class WhatIfView {
       said.push(trans._n('%2 of %1 protection is kept.', '%2 of %1 protections are kept.', all, kept));
     }
     write(this._said, said.join(' '));
-    const cell = (text: string, tag: 'td' | 'th' = 'td') => element(tag, tag === 'th' ? { scope: 'col' } : {}, text);
-    const lines = found.allocations.map(one => {
-      const figures = one.after === null ? new Array<string>(FIGURES).fill('–') : fares(one.before, one.after);
-      const line = element('tr', { 'data-verdict': one.verdict });
-      line.append(element('th', { scope: 'row' }, one.path), ...figures.map(text => cell(text)), cell(verdict(one.verdict)));
-      return line;
-    });
-    this._table.replaceChildren(
-      element('thead', {}, element('tr', {}, ...heads().map(text => cell(text, text ? 'th' : 'td')))),
-      element('tbody', {}, ...lines)
-    );
+    this._found = found;
+    this._table.replaceChildren(...playedRows(found));
   }
 
   private async _divide(): Promise<void> {
     const seen = Object.fromEntries(this._allocations.map(one => [one.path, String(one.share)]));
     this._apply.disabled = true;
     try {
-      await this._reader.divide(this._changed, seen);
-      write(this._said, trans.__('In force from now on. Protections that were granted stay.'));
+      const terms = { ...this._when.terms, why: this._why.value, preview: this._found };
+      const made = await this._reader.divide(this._changed, seen, terms);
+      const at = made.from_s ?? 0;
+      write(
+        this._said,
+        made.state === 'accepted'
+          ? trans.__('Comes into force at %1. Protections that were granted then stay.', clock(at, Date.now() / 1000))
+          : trans.__('In force from now on. Protections that were granted stay.')
+      );
     } catch (error) {
       write(this._said, error instanceof Error ? error.message : String(error));
       return;
     }
     this._inputs.clear();
+    this._why.value = '';
     this.show(await this._reader.budgets());
   }
 
@@ -122,23 +123,10 @@ export class WhatIfView {
   private readonly _table = element('table', { class: 'jp-gpufair-table' });
   private readonly _try = press(trans.__('Try'), () => void this._play());
   private readonly _apply = press(trans.__('Apply'), () => void this._divide());
+  private readonly _why = reasons();
+  private readonly _when = new When();
+  private _found: IWhatIf | null = null;
   private readonly _inputs = new Map<string, HTMLInputElement>();
   private _allocations: IAllocation[] = [];
   private _known = '';
-}
-
-function heads(): string[] {
-  return [
-    '',
-    trans.__('Entitled'),
-    trans.__('GPUs held'),
-    trans.__('Delivered'),
-    trans.__('Median wait'),
-    trans.__('Preempted'),
-    ''
-  ];
-}
-
-function verdict(word: 'gains' | 'loses' | ''): string {
-  return { gains: trans.__('▲ gains'), loses: trans.__('▼ loses'), '': '' }[word];
 }

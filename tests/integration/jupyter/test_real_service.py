@@ -430,3 +430,22 @@ def test_other_shares_are_tried_and_put_into_force(pair: Pair) -> None:
     seen = {one.path: str(one.share) for one in client.budgets().allocations}
     assert server.call("PUT", "/gpufair/lab/divide", {"shares": {"vision": 3}, "seen": seen})[0] == 403
     assert {one.path: str(one.share) for one in client.budgets().allocations} == seen
+
+
+def test_what_a_server_asks_for_is_its_users(pair: Pair) -> None:
+    """Whoever the page says it is for; and decided is with the rights of that user, not with those of the token."""
+    server, client = pair
+    wish = {"shares": {"vision": 3}, "why": "a deadline", "user": "somebody"}
+    code, made = server.call("POST", "/gpufair/lab/requests", wish)
+    assert (code, made["state"], made["may"]) == (200, "open", {"decide": False, "withdraw": True})
+    assert made["user"] == server.call("GET", "/gpufair/lab/requests")[1]["user"] != "somebody"
+    one = f"/gpufair/lab/requests/{made['id']}"
+    code, said = server.call("POST", f"{one}/accept", {})
+    assert code == 403
+    assert "decided by who owns the whole tree or an operator" in said["message"]
+    client.decide_budget(made["id"], "refuse", "not now")
+    assert server.call("GET", one)[1]["decision"]["words"] == "not now"
+    assert server.call("POST", f"{one}/withdraw", {})[0] == 404
+    assert server.call("POST", "/gpufair/lab/requests", {"why": "w" * 200_000})[0] in {400, 413}
+    assert server.call("GET", "/gpufair/lab/requests/999")[0] == 404
+    assert server.call("GET", "/gpufair/lab/budget-history?limit=1")[1]["changes"][0]["by"] == "gpufair.toml"
