@@ -26,7 +26,7 @@ $(STAMP): $(SOURCES)
 	@[[ -n "$(PYTHON)" ]] || { echo "No Python >= 3.11 with venv found on PATH; set PYTHON=..." >&2; exit 1; }
 	@command -v npm >/dev/null || { echo "Building the front end from a checkout needs Node >= 20 with npm (a wheel does not)." >&2; exit 1; }
 	[[ -x $(BIN)/python ]] || $(PYTHON) -m venv .venv
-	rm -rf jupyter_gpufair/labextension labextension/lib
+	rm -rf jupyter_gpufair/labextension scheduler/gpufair/service/static labextension/lib
 	$(BIN)/python -m pip install -e '.[test,demo]'
 	@touch $@
 
@@ -119,5 +119,5 @@ wheel-compiled: install  ## A wheel with the compiled core in dist/, for this pl
 	GPUFAIR_COMPILED=1 $(BIN)/python -m build --wheel --outdir dist .
 
 clean:  ## Remove what was built, and .venv
-	rm -rf .venv .venv-kinds .venv-s3 build dist demo-output jupyter_gpufair/labextension labextension/lib labextension/node_modules
+	rm -rf .venv .venv-kinds .venv-s3 build dist demo-output jupyter_gpufair/labextension scheduler/gpufair/service/static labextension/lib labextension/node_modules
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage

@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gpufair.cli.words import moves
 from gpufair.client import Workload
+from gpufair.client.overview import moves
 from jupyter_gpufair.cell import MOVING, Cell
 from jupyter_gpufair.offer import AWAY, tagged
 

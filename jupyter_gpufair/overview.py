@@ -11,14 +11,13 @@ from jupyter_core.utils import ensure_async
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
-from gpufair.client import AsyncClient, Workload
+from gpufair.client import AsyncClient
 from gpufair.client.calls import API, Call
 from jupyter_gpufair import debate, divide
 from jupyter_gpufair.handlers import HANDLERS, GpufairHandler
 from jupyter_gpufair.launch import place_of
 from jupyter_gpufair.manager import view_of
 from jupyter_gpufair.sessions import sessions
-from jupyter_gpufair.view import workload_view
 
 LAB_EVENT = "https://jupyter-gpufair.org/events/lab/v1"
 LAB_SCHEMA: dict[str, Any] = {
@@ -113,22 +112,25 @@ class MineHandler(GpufairHandler):
     @authorized
     async def get(self) -> None:
         """As a list, the newest first."""
-        found = sorted(await self._ask(_mine()), key=lambda one: (-one.submitted_s, one.id))
-        self._json({"sessions": [self._view(workload) for workload in found]})
+        self._json({"sessions": [self._view(one) for one in await self._ask(_mine())]})
 
-    def _view(self, workload: Workload) -> dict[str, Any]:
-        here = workload.id in self.kernel_manager
-        view = view_of(self.kernel_manager.get_kernel(workload.id)) if here else None
-        place = place_of(workload.notebook, self.settings["server_root_dir"])
-        return (
-            {"kernel_id": workload.id, "state": workload.state, "held_cells": 0}
-            | (view or workload_view(workload))
-            | {"name": workload.label, "kind": workload.kind, "here": view is not None}
-            | {"path": place[0] if place is not None else None}
-        )
+    def _view(self, one: dict[str, Any]) -> dict[str, Any]:
+        kernel = one["workload_id"]
+        view = view_of(self.kernel_manager.get_kernel(kernel)) if kernel in self.kernel_manager else None
+        place = place_of(one["notebook"], self.settings["server_root_dir"])
+        here = {"here": view is not None, "path": place[0] if place is not None else None}
+        return {"kernel_id": kernel, "held_cells": 0} | one | (view or {}) | here
 
 
-class AmendHandler(GpufairHandler):
+class OneOfMineHandler(GpufairHandler):
+    """Base of what is done with one of the user's."""
+
+    async def _require_mine(self, workload_id: str) -> None:
+        if not any(one["workload_id"] == workload_id for one in await self._ask(_mine())):
+            raise web.HTTPError(404, f"{workload_id} is no live session or run of yours")
+
+
+class AmendHandler(OneOfMineHandler):
     """``POST lab/mine/{id}/amend``: one of the user's that waits asks for something else."""
 
     @web.authenticated
@@ -138,21 +140,19 @@ class AmendHandler(GpufairHandler):
         wish = self.get_json_body()
         if not isinstance(wish, dict) or len(self.request.body) > _WISH_BYTES:
             raise web.HTTPError(400, f"a wish is a JSON object of at most {_WISH_BYTES} bytes")
-        if not any(one.id == workload_id for one in await self._ask(_mine())):
-            raise web.HTTPError(404, f"{workload_id} is no live session or run of yours")
+        await self._require_mine(workload_id)
         await self._ask(sessions().link.client.amend(workload_id, **wish))
         self._json({}, 202)
 
 
-class MyActionHandler(GpufairHandler):
+class MyActionHandler(OneOfMineHandler):
     """``POST lab/mine/{id}/{checkpoint|park|resume|open|restore|stop}``: for any of the user's, whoever opened it."""
 
     @web.authenticated
     @authorized
     async def post(self, workload_id: str, action: str) -> None:
         """202: it has begun."""
-        if not any(one.id == workload_id for one in await self._ask(_mine())):
-            raise web.HTTPError(404, f"{workload_id} is no live session or run of yours")
+        await self._require_mine(workload_id)
         if workload_id not in self.kernel_manager:
             await self._ask(_ELSEWHERE[action](sessions().link.client, workload_id))
         elif action == "stop":
@@ -175,29 +175,25 @@ _ELSEWHERE: dict[str, Any] = {
 
 
 async def _user() -> str:
-    # A server's token may act for others: what is shown and touched here belongs to one user alone.
     link = sessions().link
     return link.user or (await link.client.status()).user
 
 
 async def _allocations() -> dict[str, Any]:
-    user, budgets = await _user(), await sessions().link.client.budgets()
-    members = {one.path: one.members for one in budgets.allocations}
-
-    def open_to_user(path: str) -> bool:
-        steps = path.split("/")
-        for depth in range(len(steps), 0, -1):  # the nearest list of members counts, as in gpufair.core.tree
-            if among := members.get("/".join(steps[:depth])):
-                return user in among
-        return True
-
-    mine = [one.path for one in budgets.allocations if one.leaf and open_to_user(one.path)]
-    return {"user": user, "allocations": mine}
+    found: dict[str, Any] = await sessions().link.client.send(_read("allocations", _whose()))
+    return found
 
 
-async def _mine() -> list[Workload]:
-    user = await _user()
-    return [one for one in await sessions().link.client.workloads(user=user or None) if one.live]
+async def _mine() -> list[dict[str, Any]]:
+    answer = await sessions().link.client.send(_read("mine", _whose()))
+    found: list[dict[str, Any]] = answer["sessions"]
+    return found
+
+
+def _whose() -> dict[str, str]:
+    # A server's token may act for others: what is shown and touched here belongs to one user alone.
+    user = sessions().link.user
+    return {"user": user} if user else {}
 
 
 ROUTES: list[tuple[str, type[GpufairHandler]]] = [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpufair.cli.words import moves, withheld
-from gpufair.client import Workload
+from gpufair.client.overview import workload_view
 from jupyter_gpufair.session import Session
 
 SESSION_EVENT = "https://jupyter-gpufair.org/events/session/v1"
@@ -95,32 +94,3 @@ def session_view(session: Session, held_cells: int = 0) -> dict[str, Any]:
         "lost": [],
     }
     return view if session.workload is None else view | workload_view(session.workload)
-
-
-def workload_view(workload: Workload) -> dict[str, Any]:
-    """What the service says of a session, in the same words."""
-    saved, told = workload.checkpoint, workload.suggestion
-    return {
-        "workload_id": workload.id,
-        "allocation": workload.allocation,
-        "gpus": workload.total_gpus,
-        "gpu_type": workload.gpu_type or None,
-        "node": workload.leases[0].node if workload.leases else None,
-        "device_ids": [device for _, device in workload.devices],
-        "protected_until_s": workload.protected_until_s,
-        "position": workload.position,
-        "estimate_s": workload.estimate_s,
-        "start_by_s": workload.start_by_s,
-        "reason": workload.waits_for or workload.reason,
-        "withheld": withheld(workload),
-        "progress": workload.progress.fraction if workload.progress is not None else None,
-        "checkpoint": saved
-        and {"id": saved.id, "at_s": saved.at_s, "size_bytes": saved.size_bytes, "duration_s": saved.duration_s},
-        "restore_offered": workload.restore_offered,
-        "resumable": workload.resumable,
-        "on_cpu": workload.on_cpu,
-        "moving": moves(workload),
-        "suggestion": told and {"kind": told.kind, "since_s": told.since_s, "text": told.text},
-        "not_moved": workload.move.failed if workload.move is not None else None,
-        "lost": [{"name": name, "reason": reason} for name, reason in workload.lost],
-    }

@@ -121,6 +121,9 @@ def test_the_wheel_holds_all_that_jupyter_looks_for(wheel: zipfile.ZipFile) -> N
     assert names >= {
         "gpufair/__init__.py",
         "gpufair/py.typed",
+        "gpufair/service/static/index.html",
+        "gpufair/service/static/page.css",
+        "gpufair/service/static/page.js",
         "jupyter_gpufair/__init__.py",
         "jupyter_gpufair/labextension/widget.css",
         "jupyter_gpufair/labextension/widget.js",

@@ -31,7 +31,7 @@ export class MineView {
   readonly node = element('div', { class: 'jp-gpufair-mine' });
 
   constructor(
-    private readonly _doing: IDoing,
+    private readonly _doing: IDoing | null,
     private readonly _now: () => number
   ) {
     const list = element('ul', { class: 'jp-gpufair-list', 'aria-label': trans.__('My sessions') });
@@ -57,13 +57,17 @@ export class MineView {
     write(state, statusText(one, this._now()));
     state.title = detailText(one, this._now());
     row.dataset.state = one.state;
+    const doing = this._doing;
+    if (doing === null) {
+      return;
+    }
     const wanted = ACTIONS.filter(action => action === 'stop' || may(one, action));
     const shown = [...(one.path === null ? [] : ['notebook']), ...wanted].join(' ');
     if (buttons.dataset.shown !== shown) {
       buttons.dataset.shown = shown;
       buttons.replaceChildren(
-        ...(one.path === null ? [] : [press(trans.__('Notebook'), () => this._doing.open(one))]),
-        ...wanted.map(action => press(labelOf(action), () => this._doing.act(one, action)))
+        ...(one.path === null ? [] : [press(trans.__('Notebook'), () => doing.open(one))]),
+        ...wanted.map(action => press(labelOf(action), () => doing.act(one, action)))
       );
       for (const button of buttons.children) {
         button.setAttribute('aria-label', `${button.textContent}: ${one.name}`);

@@ -29,12 +29,13 @@ export interface IPart {
 export type PartName = 'sessions' | 'queue' | 'budgets' | 'requests' | 'cluster' | 'pyramid' | 'whatif';
 
 /**
+ * @param doing - what the reader's buttons do; null on a page that is there to be looked at
  * @param now - Unix seconds by the server's clock
  * @param decided - hears of decisions about what the reader has asked for
  */
 export function makeParts(
   reader: LabReader,
-  doing: IDoing,
+  doing: IDoing | null,
   now: () => number,
   decided?: (one: IRequest) => void
 ): Record<PartName, IPart> {
@@ -47,7 +48,7 @@ export function makeParts(
     return answer;
   };
   const mine = new MineView(doing, now);
-  const queue = new QueueView(teams, id => reader.why(id), doing.apply);
+  const queue = new QueueView(teams, id => reader.why(id), doing?.apply);
   const budgets = new BudgetsView(teams, path => reader.overTime(path, BINS));
   const debate = new DebateView(reader, now, decided);
   const cluster = new ClusterView(teams, now);

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gpufair.cli import (
+    access,
     agent,
     amending,
     api_schema,
@@ -78,6 +79,7 @@ app.add_typer(watch.kernels, name="kernels", rich_help_panel=_LOOK)
 app.command("submit", rich_help_panel=_CHANGE, cls=submitting.Submit)(submitting.submit)
 app.command("drill", rich_help_panel=_TRY, cls=submitting.Submit)(drill.drill)
 app.command("logs", rich_help_panel=_LOOK)(submitting.logs)
+app.command("dashboard", rich_help_panel=_LOOK)(access.dashboard)
 app.command("gallery", rich_help_panel=_LOOK)(gallery.gallery)
 app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
 app.add_typer(checkpoints.checkpoints, name="checkpoints", rich_help_panel=_CHANGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
+from gpufair.client.overview import moves, withheld
 from gpufair.client.types import Workload
 
 NOTHING = "–"
@@ -154,20 +155,6 @@ def protection(workload: Workload, now: float) -> str:
         return NOTHING
     left = workload.protected_until_s - now
     return span(left) if left > 0 else "over"
-
-
-def withheld(workload: Workload) -> str:
-    """What keeps it out of the queue: others, or the pause before its next attempt; "" if nothing does."""
-    if awaited := workload.after + workload.after_any:
-        return f"waiting for {awaited[0][:8] if len(awaited) == 1 else f'{len(awaited)} others'} to end"
-    if workload.retry_at_s is not None:
-        return f"failed, attempt {workload.attempt + 1} of {workload.retries + 1} follows"
-    return ""
-
-
-def moves(workload: Workload) -> bool:
-    """Whether it is being moved to a CPU node."""
-    return workload.move is not None and workload.move.failed is None
 
 
 def what(workload: Workload) -> str:

@@ -7,7 +7,7 @@ from functools import cache, partial
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -18,6 +18,7 @@ from gpufair.service.context import Context
 from gpufair.service.contract import answers, document
 from gpufair.service.gate import Gate, is_loopback
 from gpufair.service.problems import problem, problem_of, status_of
+from gpufair.service.rights import authorize, declared
 from gpufair.service.routes import (
     agents,
     amending,
@@ -25,11 +26,13 @@ from gpufair.service.routes import (
     checkpoints,
     cluster,
     cpu_pool,
+    dashboard,
     events,
     figures,
     foresight,
     maintenance,
     monitoring,
+    overview,
     snapshot,
     workloads,
 )
@@ -46,6 +49,7 @@ def routed(version: str) -> FastAPI:
         # Their pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
+        dependencies=[Depends(authorize)],
     )
     api = APIRouter(prefix="/api/v1")
     for part in (
@@ -58,13 +62,18 @@ def routed(version: str) -> FastAPI:
         foresight.router,
         figures.router,
         maintenance.router,
+        overview.router,
+        dashboard.api,
         snapshot.router,
         events.router,
         agents.router,
     ):
+        declared(part.routes)
         api.include_router(part)
+    for part in (dashboard.router, monitoring.router):
+        declared(part.routes)
+        app.include_router(part)
     app.add_api_route("/healthz", healthz, methods=["GET"], responses=answers(Health))
-    app.include_router(monitoring.router)
     api.add_api_route("/healthz", healthz, methods=["GET"], include_in_schema=False)
     app.include_router(api)
     app.openapi = cache(partial(document, app))  # type: ignore[method-assign]  # as FastAPI would have it

@@ -7,19 +7,21 @@ import hmac
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpufair.service.budgets import WHOLE_TREE
 from gpufair.service.problems import Forbidden, Unauthorized
 from gpufair.service.secrets import Secrets
 from gpufair.service.tables import NAME
+from gpufair.service.tokens import Scope, Token, Tokens
 
 
 class Role(StrEnum):
     """What kind of caller."""
 
     OPERATOR = "operator"  # may do everything, for everybody
+    AUDITOR = "auditor"  # sees everything, changes nothing
     USER = "user"  # acts on own workloads
     AGENT = "agent"  # speaks for one node
 
@@ -31,6 +33,8 @@ class Principal:
     role: Role
     name: str
     owned: tuple[str, ...] = ()  # allocations whose division is theirs to decide; WHOLE_TREE: all of it
+    scope: Scope = Scope.MANAGE
+    token: Token | None = None  # the one that was shown; None: one of the configuration
 
     @property
     def operates(self) -> bool:
@@ -40,7 +44,7 @@ class Principal:
     @property
     def plans(self) -> bool:
         """Whether they may see the whole state, to try budgets on it."""
-        return self.operates or bool(self.owned)
+        return self.sees_all or bool(self.owned)
 
     def divides(self, path: str) -> bool:
         """Whether the share of the allocation ``path`` is theirs to decide.
@@ -48,11 +52,22 @@ class Principal:
         Whoever owns an allocation divides what it has among those below it. Its own share is at its siblings' cost, so it is
         decided further up.
         """
-        return self.operates or any(owned == WHOLE_TREE or path.startswith(f"{owned}/") for owned in self.owned)
+        owns = any(owned == WHOLE_TREE or path.startswith(f"{owned}/") for owned in self.owned)
+        return self.operates or (owns and self.scope.includes(Scope.MANAGE))
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether they may see what belongs to others."""
+        return self.role in {Role.OPERATOR, Role.AUDITOR}
+
+    @property
+    def key(self) -> str:
+        """Names the token that was shown, without telling it."""
+        return f"{self.role}:{self.name}" if self.token is None else self.token.id
 
     def owns(self, user: str) -> bool:
-        """Whether what belongs to ``user`` is theirs to see and change."""
-        return self.operates or (self.role is Role.USER and self.name == user)
+        """Whether what belongs to ``user`` is theirs to see and, as far as they may change anything, to change."""
+        return self.sees_all or (self.role is Role.USER and self.name == user)
 
     def require_owner(self, user: str, what: str) -> None:
         """Refuse others.
@@ -123,6 +138,8 @@ class Authenticator:
         users: Further users with a token of their own.
         operators: Users whose own token may act for others.
         owners: Users who own budgets, and which: their token may read the whole state, and decide how these are divided.
+        auditors: Users whose token sees everything and changes nothing.
+        tokens: Those that people made.
     """
 
     def __init__(
@@ -132,14 +149,19 @@ class Authenticator:
         users: Iterable[str],
         operators: Iterable[str],
         owners: Mapping[str, tuple[str, ...]] | None = None,
+        auditors: Iterable[str] = (),
+        tokens: Tokens | None = None,
     ) -> None:
         self.owner = owner
         self._secrets = secrets
         self._known: list[tuple[str, Principal]] = [(secrets.operator_token(), Principal(Role.OPERATOR, owner))]
-        operating, owning = tuple(operators), owners or {}
-        self._people: dict[str, Principal] = {}
-        for user in dict.fromkeys([*users, *operating, *owning]):
-            role = Role.OPERATOR if user in operating else Role.USER
+        self._tokens = tokens
+        operating, auditing, owning = tuple(operators), tuple(auditors), owners or {}
+        self._people: dict[str, Principal] = {owner: Principal(Role.OPERATOR, owner)}
+        people = dict.fromkeys([*users, *operating, *auditing, *owning])
+        self._closed = bool(people)
+        for user in people:
+            role = Role.OPERATOR if user in operating else Role.AUDITOR if user in auditing else Role.USER
             self._people[user] = Principal(role, user, owning.get(user, ()))
             self._known.append((secrets.user_token(user), self._people[user]))
 
@@ -168,9 +190,34 @@ class Authenticator:
         for known, principal in self._known:  # all of them, so that the time taken tells nothing
             if hmac.compare_digest(token, known.encode()):
                 found = principal
-        if found is None:
+        return found or self._made(token.decode("latin-1"), page=False)
+
+    def visitor(self, cookie: str) -> Principal:
+        """Whose browser sends this cookie.
+
+        Raises:
+            Unauthorized: It is nobody's, or not any more.
+        """
+        return self._made(cookie, page=True)
+
+    def still(self, who: Principal) -> bool:
+        """Whether the token of a caller who has been let in opens anything now."""
+        return who.token is None or (self._tokens is not None and not self._tokens.over(who.token))
+
+    def knows(self, user: str) -> bool:
+        """Whether a token of this user opens anything. Where the configuration names nobody, anybody may have one."""
+        return user in self._people or not self._closed
+
+    def _made(self, token: str, *, page: bool) -> Principal:
+        found = None if self._tokens is None else self._tokens.find(token)
+        if found is None or found.page is not page or not self.knows(found.user):
             raise Unauthorized
-        return found
+        who = self._people.get(found.user, Principal(Role.USER, found.user))
+        role = who.role
+        if role is Role.OPERATOR and found.scope is not Scope.MANAGE:
+            # What is for looking sees what they see; what is for their own work is a researcher's.
+            role = Role.AUDITOR if found.scope is Scope.READ else Role.USER
+        return replace(who, role=role, scope=found.scope, token=found)
 
     def agent(self, authorization: str | None, node: str) -> Principal:
         """The agent of ``node``.

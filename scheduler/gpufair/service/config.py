@@ -105,6 +105,7 @@ class Config:
     profiles: tuple[Profile, ...] = ()
     users: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
+    auditors: tuple[str, ...] = ()  # see everything, change nothing
     # Who may try budgets on the live state, and decide how these allocations are divided (WHOLE_TREE: all of it).
     budget_owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=lambda: Budgets((Allocation(AllocationPath("default")),)))
@@ -222,6 +223,7 @@ def parse_config(text: str, file: str) -> Config:
         profiles=profiles or DEFAULT_PROFILES,
         users=_users(root, "users"),
         operators=_users(root, "operators"),
+        auditors=_users(root, "auditors"),
         budget_owners=_budget_owners(root),
         autosave_share=_autosave_share(root.table("checkpoints")),
         checkpoint_store=_checkpoint_store(root.table("checkpoints")),

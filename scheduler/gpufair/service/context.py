@@ -17,9 +17,11 @@ from gpufair.service.dispatch import Dispatcher
 from gpufair.service.history import History
 from gpufair.service.journal import Journal
 from gpufair.service.lifetime import Lifetime
+from gpufair.service.links import Links
 from gpufair.service.outputs import Outputs
 from gpufair.service.runtime import Runtime
 from gpufair.service.secrets import Secrets
+from gpufair.service.tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Context:
     state_dir: Path
     secrets: Secrets
     authenticator: Authenticator
+    tokens: Tokens
     journal: Journal
     runtime: Runtime
     dispatcher: Dispatcher
@@ -41,6 +44,7 @@ class Context:
     embedded: bool
     outputs: Outputs = field(default_factory=Outputs)
     history: History = field(default_factory=History)
+    links: Links = field(default_factory=Links)
 
 
 def context(connection: HTTPConnection) -> Context:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,7 +24,7 @@ from gpufair.service.problems import (
 )
 from gpufair.wire import MAX_BODY_BYTES
 
-OPEN_PATHS = frozenset({"/healthz", "/api/v1/healthz", "/readyz"})
+OPEN_PATHS = re.compile(r"/healthz|/api/v1/healthz|/readyz|/|/dashboard(?:/[a-z.]*)?")
 _AGENT = re.compile(r"/api/v1/agents/([^/]+)(?:/|$)")
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
@@ -52,8 +52,8 @@ class Gate:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         try:
             self._check_host(headers.get("host", ""))
-            if scope["path"] not in OPEN_PATHS:
-                scope["gpufair.principal"] = self._who(scope["path"], headers.get("authorization"))
+            if OPEN_PATHS.fullmatch(scope["path"]) is None:
+                scope["gpufair.principal"] = self._who(scope, headers)
             declared = headers.get("content-length", "0")
             if not declared.isdigit() or int(declared) > MAX_BODY_BYTES:
                 raise TooLarge(MAX_BODY_BYTES)
@@ -71,13 +71,18 @@ class Gate:
         if name not in self._hosts:
             raise MisdirectedHost(host[:200])
 
-    def _who(self, path: str, authorization: str | None) -> Principal:
-        if match := _AGENT.match(path):
+    def _who(self, scope: Scope, headers: dict[str, str]) -> Principal:
+        authorization = headers.get("authorization")
+        if match := _AGENT.match(scope["path"]):
             node = match[1]
             if _NODE.fullmatch(node) is None:
                 self._authenticator.person(authorization)  # 401 before anything is told about names
                 raise NotFound(f"{node[:80]!r} is no name of a node")
             return self._authenticator.agent(authorization, node)
+        # Browsers send a cookie by themselves, so it is good for looking only.
+        looks = authorization is None and scope["method"] == "GET" and of_our_page(headers)
+        if looks and (cookie := cookie_of(headers)):
+            return self._authenticator.visitor(cookie)
         return self._authenticator.person(authorization)
 
 
@@ -109,7 +114,9 @@ class _Guarded:
         if self._limited.exceeded:
             return
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", []), *_HEADERS]}
+            own = message.get("headers", [])
+            names = {name for name, _ in own}
+            message = {**message, "headers": [*own, *(one for one in _HEADERS if one[0] not in names)]}
         await self._send(message)
 
 
@@ -118,6 +125,34 @@ _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 ]
+
+
+def cookie_name(headers: Mapping[str, str]) -> str:
+    """What the cookie is called: browsers tell hosts apart, but not ports, and each may be another service."""
+    port = re.search(r":(\d+)$", headers.get("host", ""))
+    return f"gpufair-{port[1]}" if port else "gpufair"
+
+
+def cookie_of(headers: Mapping[str, str]) -> str | None:
+    """The cookie of a browser that logged in."""
+    for one in headers.get("cookie", "")[:16_384].split(";"):
+        name, _, value = one.strip().partition("=")
+        if name == cookie_name(headers) and value:
+            return value[:512]
+    return None
+
+
+def of_our_page(headers: Mapping[str, str], *, certainly: bool = False) -> bool:
+    """Whether a request is not from somebody else's page. Pages can forge none of these headers.
+
+    Args:
+        certainly: For what changes something: who says nothing is refused.
+    """
+    if (site := headers.get("sec-fetch-site")) is not None:
+        return site == "same-origin" or (site == "none" and not certainly)
+    if (origin := headers.get("origin")) is not None:
+        return origin.partition("://")[2] == headers.get("host")
+    return not certainly
 
 
 async def _answer(send: Send, error: GpufairError) -> None:

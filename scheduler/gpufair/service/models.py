@@ -176,3 +176,10 @@ class JoinPool(Strict):
     """Who asks for the CPU pool: the workload that it runs in, if any."""
 
     workload: WorkloadName | None = None
+
+
+class Login(Strict):
+    """``POST /dashboard/login``: one of the two."""
+
+    token: Annotated[str, StringConstraints(max_length=512)] = ""
+    code: Annotated[str, StringConstraints(max_length=128)] = ""

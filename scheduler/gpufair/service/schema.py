@@ -19,11 +19,11 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from gpufair.service import budget_history, budget_requests, outbox, stays
+from gpufair.service import budget_history, budget_requests, outbox, stays, tokens
 from gpufair.service.database import POSTGRESQL, SQLITE, StoreError, metadata
 
-SCHEMA_VERSION: Final = 4
-_MODULES: Final = (outbox, stays, budget_requests, budget_history)  # they define tables; a new database needs to know them
+SCHEMA_VERSION: Final = 5
+_MODULES: Final = (outbox, stays, budget_requests, budget_history, tokens)  # they define tables, which a new database needs
 _CREATION: Final = 0x67707566  # PostgreSQL's advisory lock of whoever creates or upgrades; "gpuf"
 _MIGRATIONS: Final = Path(__file__).with_name("migrations")
 _upgrading = threading.Lock()  # alembic keeps what it works on in a global

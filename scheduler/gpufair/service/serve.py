@@ -41,6 +41,7 @@ from gpufair.service.listening import ServeError, Server, listen, only_service
 from gpufair.service.runtime import Options, Runtime
 from gpufair.service.secrets import Secrets
 from gpufair.service.telling import tell
+from gpufair.service.tokens import Tokens
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 # With "until idle" a service that was killed leaves agents that would otherwise wait for ever.
@@ -125,6 +126,8 @@ async def _open(
     # Nobody stands by who could upgrade a laptop's journal; a shared one others may be using.
     journal = await Journal.open(config.store.place(state_dir), version, upgrade=embedded)
     stack.push_async_callback(journal.close)
+    tokens = Tokens(journal, clock)
+    await tokens.load()
     told = config.notifications
     options = Options(config.service.snapshot_every, config.suggest_cpu_after, channels=told.channels)
     runtime = Runtime(journal, clock, options)
@@ -149,7 +152,10 @@ async def _open(
         config=config,
         state_dir=state_dir,
         secrets=secrets,
-        authenticator=Authenticator(secrets, owner, config.users, config.operators, config.budget_owners),
+        authenticator=Authenticator(
+            secrets, owner, config.users, config.operators, config.budget_owners, config.auditors, tokens
+        ),
+        tokens=tokens,
         journal=journal,
         runtime=runtime,
         dispatcher=dispatcher,
@@ -299,7 +305,7 @@ def _on_signals() -> asyncio.Event:
 def _write_tokens(state_dir: Path, secrets: Secrets, config: Config) -> None:
     """A token file for each configured user, to be handed out; those of users who are gone are removed."""
     folder = private_dir(state_dir / "tokens")
-    users = {*config.users, *config.operators, *config.budget_owners}
+    users = {*config.users, *config.operators, *config.auditors, *config.budget_owners}
     for user in sorted(users):
         path = folder / f"{user}.token"
         data = f"{secrets.user_token(user)}\n".encode()

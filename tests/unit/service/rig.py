@@ -32,6 +32,7 @@ from gpufair.service.lifetime import Lifetime
 from gpufair.service.runtime import Options, Runtime
 from gpufair.service.secrets import Secrets
 from gpufair.service.store import sqlite_url
+from gpufair.service.tokens import Tokens
 from gpufair.service.turn import Turn
 from gpufair.wire import NodeInventory
 from tests.unit.service import contract
@@ -103,7 +104,7 @@ async def quiet(runtime: Runtime) -> None:
 async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Context, httpx.AsyncClient]]:
     """The whole service without sockets and agents; the client carries the operator's token.
 
-    ``users`` ada (team a) and bo (team b), operator olga, budget owner uma; node n1 with 2 GPUs.
+    ``users`` ada (team a) and bo (team b), operator olga, auditor abe, budget owner uma; node n1 with 2 GPUs.
     """
     clock = VirtualClock(START)
     config = Config(
@@ -112,6 +113,7 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
         profiles=DEFAULT_PROFILES,
         users=("ada", "bo"),
         operators=("olga",),
+        auditors=("abe",),
         budget_owners={"uma": ("",)},
         budgets=Budgets(
             (Allocation(AllocationPath("a"), "1", ("ada",)), Allocation(AllocationPath("b"), "1", ("bo", "ada")))
@@ -120,6 +122,8 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
     config = replace(config, **changes)  # type: ignore[arg-type]  # by the caller's word
     secrets = Secrets.load(folder)
     journal = await Journal.open(sqlite_url(folder), "test")
+    tokens = Tokens(journal, clock)
+    await tokens.load()
     told, suggests = config.notifications.channels, config.suggest_cpu_after
     runtime = Runtime(journal, clock, Options(validate=True, suggest_cpu_after=suggests, channels=told))
     dispatcher = Dispatcher(folder, secrets)
@@ -139,7 +143,10 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
         config=config,
         state_dir=folder,
         secrets=secrets,
-        authenticator=Authenticator(secrets, "owner", config.users, config.operators, config.budget_owners),
+        authenticator=Authenticator(
+            secrets, "owner", config.users, config.operators, config.budget_owners, config.auditors, tokens
+        ),
+        tokens=tokens,
         journal=journal,
         runtime=runtime,
         dispatcher=dispatcher,

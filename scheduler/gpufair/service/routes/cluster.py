@@ -63,7 +63,7 @@ async def status(request: Request) -> Answer:
         "started_s": it.started_at / 1000,
         "now_s": it.runtime.now() / 1000,
         "mode": "embedded" if it.embedded else "shared",
-        "state_dir": str(it.state_dir) if who.operates else "",
+        "state_dir": str(it.state_dir) if who.sees_all else "",
         "user": who.name,
         "operator": who.operates,
         "nodes": nodes,
@@ -219,7 +219,7 @@ async def timeline(
 
     def select() -> list[Answer]:
         found = [record for record in records(entries) if wanted is None or record["kind"] in wanted]
-        return found if who.operates else [without_names(record) for record in found]
+        return found if who.sees_all else [without_names(record) for record in found]
 
     last = entries[-1].seq if entries else after
     return {"records": await asyncio.to_thread(select), "last": last, "more": last < it.journal.seq}

@@ -27,7 +27,7 @@ async def cpu_pool(request: Request) -> Answer:
 
 def _shown(view: Answer, who: Principal) -> Answer:
     """Where its log lies is for operators, as the state folder is."""
-    return view if who.operates else {name: value for name, value in view.items() if name != "log"}
+    return view if who.sees_all else {name: value for name, value in view.items() if name != "log"}
 
 
 @router.post("/cpu-pool/join", responses=answers(CpuPool))

@@ -57,6 +57,8 @@ async def _stream(it: Context, who: Principal, resumed: Subscription | None, *, 
                 yield text
         while not it.lifetime.ending.is_set():
             told = await _next(it, subscription)
+            if not it.authenticator.still(who):
+                return  # its token was revoked, or is over
             if told is _NOTHING:
                 yield ": still here\n\n"
             elif told is None:
