@@ -80,6 +80,17 @@ class WhyHandler(GpufairHandler):
         return user
 
 
+class TourHandler(GpufairHandler):
+    """``GET lab/tour``: why some workloads of the last week waited, ran and were preempted; the user's first."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """The service's answer as it is."""
+        link = sessions().link
+        self._json(await self._ask(link.client.send(_read("tour", {"user": link.user} if link.user else {}))))
+
+
 class AllocationsHandler(GpufairHandler):
     """``GET lab/allocations``: where this user may submit."""
 
@@ -204,6 +215,7 @@ ROUTES: list[tuple[str, type[GpufairHandler]]] = [
     (rf"/gpufair/lab/workloads/{_WORKLOAD}/why", WhyHandler),
     (r"/gpufair/lab/mine", MineHandler),
     (r"/gpufair/lab/allocations", AllocationsHandler),
+    (r"/gpufair/lab/tour", TourHandler),
     (r"/gpufair/lab/coach", CoachHandler),
     (rf"/gpufair/lab/mine/{_WORKLOAD}/amend", AmendHandler),
     (rf"/gpufair/lab/mine/{_WORKLOAD}/(?P<action>{'|'.join(_ELSEWHERE)})", MyActionHandler),

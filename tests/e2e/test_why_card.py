@@ -1,4 +1,4 @@
-"""A change that the why-card names, made with its button: in the queue, and from the session's menu."""
+"""Why things are as they are: the change that a why-card names, made with its button, and the tour of the last week."""
 
 from __future__ import annotations
 
@@ -109,5 +109,44 @@ def test_the_session_says_why_it_waits_and_applies_the_change(lab: Lab, ui: Look
             expect(dialog).to_contain_text("it gives up its landing")
             dialog.get_by_role("button", name="Apply").click()
             runs_with_one(page, client, kernel)
+
+    ui(look)
+
+
+@needs_axe
+def test_the_tour_walks_through_what_was_recorded(lab: Lab, ui: Look) -> None:
+    """By keyboard, from the queue's button; it says that there is no week yet, and Escape ends it."""
+
+    def look(page: Page) -> None:
+        with Client(state_dir=state_of(lab)) as client:
+            client.submit(SLEEP, gpus=2, allocation="language", min_runtime_s=3600, name="mine-first")
+            client.submit(SLEEP, gpus=1, allocation="vision", user="somebody-else", name="secret-name")
+        lab.write_notebook("tour.ipynb", "python3", {"a": "1"})
+        lab.open(page, "tour.ipynb")
+        page.evaluate("window.jupyterapp.commands.execute('gpufair:open-lab')")
+        section = page.locator("#gpufair-lab .lm-AccordionPanel-title", has_text="Queue")
+        if section.get_attribute("aria-expanded") != "true":
+            section.click()
+        page.locator("#gpufair-lab").get_by_role("button", name="Tour of the last week").press("Enter")
+        tour = page.locator(".jp-Dialog .jp-gpufair-tour")
+        expect(tour).to_contain_text("This lab has no week yet")
+        expect(tour).to_contain_text(re.compile(r"Step 1 of [2-5]"))
+        expect(tour.locator("h3")).to_have_text(re.compile("^Yours: it "))
+        expect(tour.locator("li").first).to_contain_text("asked for")
+        expect(tour.get_by_role("button", name="Next")).to_be_focused()
+        assert violations(page, ".jp-Dialog") == []
+        page.keyboard.press("ArrowRight")
+        expect(tour).to_contain_text(re.compile(r"Step 2 of [2-5]"))
+        expect(tour.locator("dd")).to_contain_text("first to leave")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowLeft")
+        expect(tour).to_contain_text(re.compile(r"Step 1 of [2-5]"))
+        page.keyboard.press("Enter")
+        expect(tour).to_contain_text(re.compile(r"Step 2 of [2-5]"))
+        for _ in range(4):
+            assert "secret-name" not in tour.inner_text()
+            page.keyboard.press("ArrowRight")
+        page.keyboard.press("Escape")
+        expect(tour).to_have_count(0)
 
     ui(look)

@@ -18,6 +18,7 @@ import { addLaunch } from './launch.js';
 import { LabPanel, Section } from './panel.js';
 import { makeParts } from './parts.js';
 import { LabReader, type MyAction } from './reader.js';
+import { TOUR, addTour } from './touring.js';
 import { type IExplanation, type IMine, LAB_EVENT } from './wire.js';
 
 const OPEN = 'gpufair:open-lab';
@@ -87,6 +88,8 @@ const lab: JupyterFrontEndPlugin<void> = {
     });
     palette?.addItem({ command: WHAT_IF, category: trans.__('GPU Fair Share') });
     parts.budgets.node.append(press(trans.__('What if…'), () => void app.commands.execute(WHAT_IF)), requests.node);
+    addTour(app, reader, palette);
+    parts.queue.node.append(press(trans.__('Tour of the last week…'), () => void app.commands.execute(TOUR)));
     panel.title.icon = icon;
     app.serviceManager.events.stream.connect((_, event) => {
       if (event.schema_id === LAB_EVENT) {

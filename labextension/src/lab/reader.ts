@@ -15,6 +15,7 @@ import type {
   IProfile,
   IPyramid,
   IQueue,
+  ITour,
   IWhatIf,
   IWish,
   IWorkload
@@ -128,6 +129,11 @@ export class LabReader {
   /** Why a workload waits; null for one that is gone. */
   async why(id: string): Promise<IExplanation | null> {
     return (await this._ask(['lab', 'workloads', id, 'why'])) as IExplanation | null;
+  }
+
+  /** Why some workloads of the last week waited, ran and were preempted; the reader's first. */
+  async tour(): Promise<ITour> {
+    return (await this._read('tour')) as ITour;
   }
 
   /** Have one of the reader's own that waits ask for something else. */

@@ -92,6 +92,26 @@ export interface IExplanation {
   holders: { workload: string; user: string; allocation: string; gpus: number; until_s: number | null; protected: boolean }[];
 }
 
+/** One workload of the tour. */
+export interface ITourStep {
+  kind: string;
+  title: string;
+  /** Only where it is the reader's. */
+  name: string;
+  label: string;
+  allocation: string;
+  lines: { at_s: number; text: string }[];
+  terms: string[];
+}
+
+export interface ITour {
+  until_s: number;
+  about: string;
+  steps: ITourStep[];
+  missing: string[];
+  terms: Record<string, { means: string; where: string }>;
+}
+
 /** A live session or run of the reader's. */
 export interface IMine extends ISession {
   name: string;

@@ -32,6 +32,7 @@ from gpufair.cli import (
     snapshots,
     submitting,
     sweeping,
+    touring,
     watch,
     whatif,
 )
@@ -73,6 +74,7 @@ app.command("queue", rich_help_panel=_LOOK)(watch.queue)
 app.command("why", rich_help_panel=_LOOK)(watch.why)
 app.command("preview", rich_help_panel=_LOOK)(foresight.preview)
 app.command("coach", rich_help_panel=_LOOK)(foresight.coach)
+app.command("tour", rich_help_panel=_LOOK)(touring.tour)
 app.command("pyramid", rich_help_panel=_LOOK)(figures.pyramid)
 app.command("history", rich_help_panel=_LOOK)(past.history)
 app.add_typer(watch.kernels, name="kernels", rich_help_panel=_LOOK)

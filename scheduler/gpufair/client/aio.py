@@ -16,7 +16,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
-from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid
+from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid, Tour
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
@@ -185,6 +185,10 @@ class AsyncClient:
     async def amend(self, workload_id: str, **wish: object) -> Workload:
         """See ``calls.amend``."""
         return await self.send(calls.amend(workload_id, **wish))
+
+    async def tour(self, user: str | None = None) -> Tour:
+        """See ``calls.tour``."""
+        return await self.send(calls.tour(user))
 
     async def extend(self, workload_id: str, min_runtime_s: float) -> Workload:
         """See ``calls.extend``."""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from gpufair.client.errors import BadAnswer
-from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid
+from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid, Tour
 from gpufair.client.reading import read, read_list
 from gpufair.client.types import (
     AllocationExplanation,
@@ -148,6 +148,11 @@ def amend(workload_id: str, **wish: object) -> Call[Workload]:
 def extend(workload_id: str, min_runtime_s: float) -> Call[Workload]:
     """Have it protected for ``min_runtime_s`` from now on; refused if somebody who waits comes first."""
     return act(workload_id, "extend", {"min_runtime_s": min_runtime_s})
+
+
+def tour(user: str | None = None) -> Call[Tour]:
+    """Some workloads of the last week, and why each waited, ran or was preempted; those of ``user`` (oneself) first."""
+    return Call("GET", f"{API}/tour", lambda data: read(Tour, data), {} if user is None else {"user": user})
 
 
 def why(workload_id: str) -> Call[Explanation]:

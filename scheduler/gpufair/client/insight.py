@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpufair.client.marks import one_of, sometimes
 
@@ -246,3 +247,43 @@ class Plan:
     id: str
     nodes: tuple[str, ...] = ()
     at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TourLine:
+    """One event or decision, as it was recorded."""
+
+    at_s: float
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TourStep:
+    """A workload of the tour, and why it is in it; ``terms`` are those it uses."""
+
+    kind: str = field(metadata=one_of("own", "wait", "preemption", "landing", "debug"))
+    title: str
+    workload: str
+    label: str = ""
+    name: str = ""
+    user: str = ""
+    allocation: str = ""
+    mine: bool = False
+    lines: tuple[TourLine, ...] = ()
+    terms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """Why some workloads of the last week waited, ran and were preempted.
+
+    ``about`` says how much is recorded, ``missing`` what there was none of; ``terms`` by name: ``means`` and ``where``.
+    """
+
+    since_s: float = 0.0
+    until_s: float = 0.0
+    whole_week: bool = False
+    about: str = ""
+    steps: tuple[TourStep, ...] = ()
+    missing: tuple[str, ...] = ()
+    terms: dict[str, Any] = field(default_factory=dict)

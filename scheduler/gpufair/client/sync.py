@@ -16,7 +16,7 @@ from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
-from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid
+from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid, Tour
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
@@ -177,6 +177,10 @@ class Client:
     def amend(self, workload_id: str, **wish: object) -> Workload:
         """See ``calls.amend``."""
         return self.send(calls.amend(workload_id, **wish))
+
+    def tour(self, user: str | None = None) -> Tour:
+        """See ``calls.tour``."""
+        return self.send(calls.tour(user))
 
     def extend(self, workload_id: str, min_runtime_s: float) -> Workload:
         """See ``calls.extend``."""

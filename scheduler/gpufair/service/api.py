@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import cache, partial
 from http import HTTPStatus
@@ -34,6 +35,7 @@ from gpufair.service.routes import (
     monitoring,
     overview,
     snapshot,
+    tour,
     workloads,
 )
 
@@ -65,6 +67,7 @@ def routed(version: str) -> FastAPI:
         overview.router,
         dashboard.api,
         snapshot.router,
+        tour.router,
         events.router,
         agents.router,
     ):
@@ -84,6 +87,7 @@ def build_app(it: Context) -> FastAPI:
     """The application of a service. No page but itself may use it: there is no CORS, and foreign names are refused."""
     app = routed(it.version)
     app.state.context = it
+    app.state.touring = asyncio.Semaphore(1)  # see ``routes.tour``
     app.add_exception_handler(GpufairError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpufair.cli.words import moment
+from gpufair.cli.words import clock, moment
 from tests.unit.cli.conftest import NOW, SWEEP, TRAIN, Gpufair, run
 from tests.unit.client.fake_service import FakeService, Reply, problem, workload
 
@@ -118,6 +118,27 @@ def test_why(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatc
     data = gpufair("why", SWEEP[:4], "--json").json
     assert data["mine"]["metric"] == 1.2
     assert data["holders"][0]["leases"] == [{"node": "node-a", "gpus": 1}]
+
+
+def test_tour(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is recorded, step by step, with moments in local time, what there was none of, and the words it uses."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    line = {"at_s": NOW - 60, "text": "started on node-a, protected until 1970-01-01 00:00:05Z: it was next"}
+    step = {"kind": "own", "title": "Yours: it waited for 2 min", "workload": TRAIN, "label": "ada's session 3f2a81c0",
+            "name": "train", "allocation": "vision", "mine": True, "lines": [line], "terms": ["landing"]}  # fmt: skip
+    terms = {"landing": {"means": "nodes and a time", "where": "docs/policy.md, Landings"}}
+    body = {"about": "This lab has no week yet.", "steps": [step], "missing": ["Nobody was preempted."], "terms": terms}
+    fake.routes["GET /api/v1/tour"] = Reply(body=body)
+    seen = gpufair("tour").out
+    for text in (
+        "This lab has no week yet.\n",
+        "1. Yours: it waited for 2 min\n   train, ada's session 3f2a81c0; vision pays\n",
+        f"   {clock(NOW - 60, NOW)}  started on node-a, protected until {moment(5, NOW)}: it was next\n",
+        "Nobody was preempted.\n",
+        "landing: nodes and a time (docs/policy.md, Landings)",
+    ):
+        assert text in seen
+    assert gpufair("tour", "--json").json["steps"][0]["lines"] == [line]
 
 
 def test_why_of_an_allocation(gpufair: Gpufair, fake: FakeService) -> None:

@@ -67,6 +67,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("open_on_cpu", (ID,), {}, f"POST {ONE}/resume", {"on_cpu": True}, workload(on_cpu=True)),
     ("dismiss", (ID,), {}, f"POST {ONE}/dismiss", {}, workload()),
     ("amend", (ID,), {"gpus": 1, "nodes": None}, f"PATCH {ONE}", {"gpus": 1}, workload()),
+    ("tour", (), {"user": "ada"}, "GET /api/v1/tour", None, {"about": "x", "steps": [{"kind": "own", "title": "t", "workload": ID, "lines": [{"at_s": 1.0}]}]}),
     ("extend", (ID, 3600.0), {}, f"POST {ONE}/extend", {"min_runtime_s": 3600.0}, workload()),
     ("drain", ("n/1",), {"within_s": 60.0, "force": True}, "POST /api/v1/nodes/n%2F1/drain", {"within_s": 60.0, "force": True}, {"name": "n/1", "drain": {"deadline_s": 5, "force": True}}),
     ("maintenance", (), {}, "GET /api/v1/maintenance", None, {"plans": [{"id": "p", "nodes": ["n"], "at_s": 5}]}),
