@@ -173,10 +173,16 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """To an agent: commands that it has had (``after``), and the workloads that it is expected to run."""
+    """To an agent: commands that it has had (``after``), and the workloads that it is expected to run.
+
+    ``proof`` shows that the service knows the node's token. ``epoch``, here and below, is that of the leader: none that is
+    lower than one heard before is to be obeyed.
+    """
 
     after: int
     expected: tuple[tuple[str, int], ...]
+    proof: str
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +190,7 @@ class Commands:
     """What an agent is to do next."""
 
     commands: tuple[dict[str, Any], ...]
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +198,4 @@ class Acknowledged:
     """The number of the last report that is durable: an agent need not send it again."""
 
     acked: int
+    epoch: int

@@ -79,9 +79,7 @@ def ensure_service(
         StartFailed: It did not come up; the text quotes the end of its log.
     """
     if state_dir is None and environ.get("GPUFAIR_URL"):
-        endpoint = discover(environ=environ)
-        health(endpoint, min(wait_s, 5.0))
-        return endpoint
+        return _answering(discover(environ=environ), min(wait_s, 5.0))
     folder = find_state_dir(state_dir, environ)
     if (found := _living(folder)) is not None:
         return found
@@ -105,6 +103,19 @@ async def ensure_service_async(
 ) -> Endpoint:
     """``ensure_service`` in a thread, so that the event loop goes on."""
     return await asyncio.to_thread(ensure_service, config, state_dir, wait_s, environ=environ, command=command)
+
+
+def _answering(endpoint: Endpoint, timeout_s: float) -> Endpoint:
+    """The endpoint, or the first of its others that answers."""
+    for _ in endpoint.others:
+        try:
+            health(endpoint, timeout_s)
+        except Unavailable:
+            endpoint = endpoint.next()
+        else:
+            return endpoint
+    health(endpoint, timeout_s)
+    return endpoint
 
 
 def _living(folder: Path) -> Endpoint | None:

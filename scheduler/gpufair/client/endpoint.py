@@ -9,7 +9,7 @@ import ipaddress
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -27,12 +27,21 @@ START_IT = "start one with `gpufair serve`, or point $GPUFAIR_URL at a running s
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A service's address. ``folder`` is its state folder where it was found there: it may move when restarted."""
+    """A service's address. ``folder`` is its state folder where it was found there: it may move when restarted.
+
+    ``others`` are addresses of services one of which leads in its place when it does not.
+    """
 
     url: str
     token: str = field(default="", repr=False)
     folder: Path | None = None
     pid: int | None = None
+    others: tuple[str, ...] = ()
+
+    def next(self) -> Endpoint:
+        """The next of the addresses; after the last the first again."""
+        url, *others = *self.others, self.url
+        return replace(self, url=url, others=tuple(others))
 
     @property
     def loopback(self) -> bool:
@@ -58,10 +67,16 @@ def discover(
         Unavailable: No address was given and the state folder names no live service, or a file cannot be trusted.
     """
     if url:
-        return Endpoint(_checked(url, "the given URL"), token if token is not None else _environ_token(environ))
+        return _named(url, "the given URL", token if token is not None else _environ_token(environ))
     if folder is None and (shared := environ.get("GPUFAIR_URL")):
-        return Endpoint(_checked(shared, "$GPUFAIR_URL"), token if token is not None else _environ_token(environ))
+        return _named(shared, "$GPUFAIR_URL", token if token is not None else _environ_token(environ))
     return from_folder(state_dir(folder, environ))
+
+
+def _named(urls: str, source: str, token: str) -> Endpoint:
+    """The first of some addresses with commas between them, which knows of the others."""
+    first, *others = [_checked(url.strip(), source) for url in urls.split(",")]
+    return Endpoint(first, token, others=tuple(others))
 
 
 def from_folder(folder: Path) -> Endpoint:

@@ -21,6 +21,7 @@ Result = TypeVar("Result")
 # The request never left, so sending it again is always safe.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request at INFO, which papermill shows
+STANDBY_PAUSE_S = 0.3  # a new leader is there within seconds
 _COME_AGAIN = frozenset({429, 502, 503, 504})
 
 
@@ -57,13 +58,13 @@ class Source:
         return self.known
 
     def lost(self) -> None:
-        """It didn't answer: look again next time."""
-        self.known = None
+        """It didn't answer, or stands by: look again next time, elsewhere if there is another place."""
+        self.known = self.known.next() if self.known and self.known.others else None
 
     @property
     def may_move(self) -> bool:
         """Whether looking again could find another address."""
-        return self.known is None or self.known.folder is not None
+        return self.known is None or self.known.folder is not None or bool(self.known.others)
 
 
 def source(
@@ -146,12 +147,17 @@ class Tries:
             if self._tried == 1 or not self._more():
                 raise err
             return self._pause()
-        if (isinstance(err, _NOT_SENT) or self._call.repeatable) and self._more():
+        if (isinstance(err, _NOT_SENT) or self._call.repeatable) and self._more(bool(endpoint and endpoint.others)):
             return self._pause()
         raise self._unavailable(err, endpoint) from err
 
     def after_answer(self, answer: httpx.Response) -> float | None:
         """Seconds to pause before the next try, None if this answer is final."""
+        if answer.headers.get("Gpufair-Standby"):
+            # Nothing was done there. Another one leads, or will in a moment; how often we ask says nothing.
+            self._where.lost()
+            left = self._until - time.monotonic()
+            return min(STANDBY_PAUSE_S, left) if left > 0 else None
         self._tried += 1
         if answer.status_code not in _COME_AGAIN or not self._call.repeatable or not self._more():
             return None
@@ -161,8 +167,8 @@ class Tries:
             asked_for = 0.0
         return min(max(self._pause(), asked_for), max(self._until - time.monotonic(), 0.0))
 
-    def _more(self) -> bool:
-        return self._tried < self._patience.tries and time.monotonic() < self._until
+    def _more(self, others: bool = False) -> bool:
+        return (others or self._tried < self._patience.tries) and time.monotonic() < self._until
 
     def _pause(self) -> float:
         return self._patience.pause_s(self._tried)

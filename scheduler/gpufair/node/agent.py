@@ -34,7 +34,7 @@ from gpufair.node.supervised import Supervised, prune_finished
 from gpufair.node.touch import Holder, watch
 from gpufair.node.tunnel import TunnelOptions
 from gpufair.node.usage import measure
-from gpufair.paths import private_dir
+from gpufair.paths import SERVICE_FILE, private_dir
 from gpufair.wire import (
     API_VERSION,
     COMMAND_WAIT_S,
@@ -51,6 +51,7 @@ from gpufair.wire import (
 BACKOFF_S = (0.1, 2.0)
 STEADY_S = 5.0  # a conversation that lasted that long went well
 LINGER_CHECK_S = 1.0
+LEADER_CHECK_S = 2.0
 LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05
 GRACE_S = 120.0
 STOP_PATIENCE_S = 30.0
@@ -102,6 +103,17 @@ class WrongService(GpufairError):
     """Whoever answers at the service's address is not the service of this node."""
 
 
+class OldLeader(GpufairError):
+    """What answered was the service once, and does not know yet that another one leads."""
+
+    def __init__(self, epoch: int, known: int) -> None:
+        super().__init__(epoch, known)
+        self.epoch, self.known = epoch, known
+
+    def __str__(self) -> str:
+        return f"the service of epoch {self.epoch} is obeyed no more: one of epoch {self.known} has spoken"
+
+
 class Agent:
     """One node. ``folder`` is its own; no other agent may use it at the same time."""
 
@@ -113,6 +125,7 @@ class Agent:
         self._live: dict[tuple[str, int], Supervised] = {}
         self._alone_since: float | None = time.monotonic()  # monotonic; None while a service answers
         self._names = 0
+        self._epoch = 0  # the highest that a service has named
         try:
             write_json(folder / "agent.json", {"pid": os.getpid(), "boot": self._boot}, durable=False)
         except OSError as err:  # a full disk: what runs here needs an agent all the same
@@ -192,6 +205,7 @@ class Agent:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._take_commands(calls[0], after))
                     group.create_task(self._send_reports(calls[1]))
+                    group.create_task(self._look_for_a_newer())
             except* (GpufairError, ValueError, TypeError, KeyError) as group_err:  # the latter: no answer of ours
                 _log.info("%s; trying again in %.1f s", group_err.exceptions[0], pause)
             finally:
@@ -213,6 +227,7 @@ class Agent:
         proof = hello_proof(self._config.token, self._boot)
         if self._config.tunnel and not hmac.compare_digest(str(answer.get("proof", "")).encode(), proof.encode()):
             raise WrongService("who answered does not know this node's token; is the address that of another service?")
+        self._obeyed(answer)
         self._alone_since = None
         expected = {(str(workload), int(incarnation)) for workload, incarnation in answer.get("expected", [])}
         for key, item in self._live.items():
@@ -223,10 +238,34 @@ class Agent:
                 self._tell(item, "stop", {})
         return int(answer.get("after", 0))
 
+    def _obeyed(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer, if no newer leader has spoken.
+
+        Raises:
+            OldLeader: One has.
+        """
+        epoch = int(answer.get("epoch", 0))
+        if epoch < self._epoch:
+            raise OldLeader(epoch, self._epoch)
+        self._epoch = epoch
+        return answer
+
+    async def _look_for_a_newer(self) -> None:
+        """A leader that was stopped keeps its connections, and says nothing on them: the next one is found in the file.
+
+        Raises:
+            OldLeader: There is one.
+        """
+        while True:
+            await asyncio.sleep(LEADER_CHECK_S)
+            named = (read_json(self._config.state_dir / SERVICE_FILE) or {}).get("epoch")
+            if isinstance(named, int) and named > self._epoch:
+                raise OldLeader(self._epoch, named)
+
     async def _take_commands(self, calls: ServiceCalls, after: int) -> None:
         while True:
             path = f"/commands?after={after}&boot={self._boot}&wait_s={COMMAND_WAIT_S:g}"
-            answer = await calls.call("GET", path, wait_s=COMMAND_WAIT_S)
+            answer = self._obeyed(await calls.call("GET", path, wait_s=COMMAND_WAIT_S))
             for data in answer.get("commands", []):
                 command = from_json(Command, data)
                 if command.seq > after:
@@ -242,7 +281,7 @@ class Agent:
             await self._outbox.wait(HEARTBEAT_S)
             batch = self._outbox.batch(*([limit] if limit else []))
             try:
-                answer = await calls.call("POST", "/reports", {"boot": self._boot, "reports": batch})
+                answer = self._obeyed(await calls.call("POST", "/reports", {"boot": self._boot, "reports": batch}))
             except Refused as err:
                 if err.status not in {400, 413, 422} or not batch:
                     raise

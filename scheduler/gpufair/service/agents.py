@@ -44,9 +44,11 @@ class AgentHub:
         silence: Millis,
         settle_s: float = SETTLE_S,
         remote: Mapping[str, NodeInventory] | None = None,
+        epoch: int = 0,
     ) -> None:
         """``expected``: what each node of this machine offers. ``remote``: name, pool and labels of those whose agents
-        say themselves what they have."""
+        say themselves what they have. ``epoch``: of this service's leadership; agents obey none of an older one."""
+        self.epoch = epoch
         self._runtime, self._dispatcher = runtime, dispatcher
         self._expected = dict(expected)  # what each node offers, as far as that is known
         self._remote = dict(remote or {})
@@ -127,7 +129,7 @@ class AgentHub:
         _log.info("agent of node %s said hello: runs %d, %d of them expected", node, len(running), len(known))
         if missing := wanted - running:
             self._spawn(self._settle(node, number, missing))
-        return {"after": after, "expected": [list(key) for key in known]}
+        return {"after": after, "expected": [list(key) for key in known], "epoch": self.epoch}
 
     async def commands(self, node: str, after: int, boot: str, wait_s: float = COMMAND_WAIT_S) -> list[Command]:
         """What the agent is to do next; waits for it for up to ``wait_s``.

@@ -17,6 +17,7 @@ from gpufair.core.errors import GpufairError
 JOURNAL_FILE: Final = "journal.sqlite"
 SQLITE: Final = "sqlite"
 POSTGRESQL: Final = "postgresql"
+LEADER_LOCK: Final = 0x67706C64  # PostgreSQL's advisory lock of the service that leads; "gpld"
 _DRIVER: Final = "postgresql+psycopg"
 # A server whose machine has gone says nothing: after so long it counts as gone.
 _PATIENCE_S: Final = 8
@@ -77,10 +78,10 @@ def sqlite_url(state_dir: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def open_engine(place: Place, *, reading: bool = False) -> sa.Engine:
+def open_engine(place: Place, *, reading: bool = False, name: str = "gpufair") -> sa.Engine:
     """An engine of one connection, which comes back by itself after it was lost. Nothing is connected yet.
 
-    ``reading``: whoever uses it writes nothing, so that a file need not be made durable.
+    ``reading``: whoever uses it writes nothing, so that a file need not be made durable. ``name``: how a server calls it.
 
     Raises:
         StoreError: There is no such kind of database here.
@@ -91,7 +92,7 @@ def open_engine(place: Place, *, reading: bool = False) -> sa.Engine:
             url = url.set(drivername=_DRIVER)
         elif url.get_backend_name() != SQLITE:
             raise StoreError(f"{place.shown} is neither sqlite:///… nor postgresql://…; name one of these")
-        engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=_connect_args(url))
+        engine = sa.create_engine(url, poolclass=sa.pool.StaticPool, connect_args=_connect_args(url, name))
     except (SQLAlchemyError, ImportError) as err:
         remedy = "; pip install 'jupyter-gpufair[postgresql]'" if isinstance(err, ImportError) else ""
         raise StoreError(f"the database {place.shown} cannot be used: {reason(err)}{remedy}") from err
@@ -128,7 +129,7 @@ def reason(err: BaseException) -> str:
     return str(getattr(err, "orig", None) or err).strip().splitlines()[0]
 
 
-def _connect_args(url: sa.URL) -> dict[str, Any]:
+def _connect_args(url: sa.URL, name: str) -> dict[str, Any]:
     if url.get_backend_name() == SQLITE:
         # One thread uses it, but not the one that opened it.
         # Transactions are begun by us (``_begin``): Python's module would leave changes of tables out of them.
@@ -139,7 +140,7 @@ def _connect_args(url: sa.URL) -> dict[str, Any]:
         "keepalives_interval": 2,
         "keepalives_count": 3,
         "tcp_user_timeout": _PATIENCE_S * 1000,
-        "application_name": "gpufair",
+        "application_name": name,
         # Plans of statements that are kept by name get in the way of poolers such as PgBouncer.
         "prepare_threshold": None,
     }

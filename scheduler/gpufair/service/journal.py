@@ -25,12 +25,12 @@ class Journal:
         self._store, self._thread = store, thread
 
     @classmethod
-    async def open(cls, place: Place | str, core: str, *, upgrade: bool = False) -> Self:
+    async def open(cls, place: Place | str, core: str, *, epoch: int = 0, upgrade: bool = False) -> Self:
         """Open the store there; arguments and errors as of ``Store``."""
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpufair-store")
         try:
             store = await asyncio.get_running_loop().run_in_executor(
-                thread, partial(Store, place, core, upgrade=upgrade)
+                thread, partial(Store, place, core, epoch=epoch, upgrade=upgrade)
             )
         except BaseException:
             thread.shutdown(wait=False)

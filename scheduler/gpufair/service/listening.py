@@ -51,18 +51,23 @@ class Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def only_service(state_dir: Path) -> Iterator[None]:
+def only_service(state_dir: Path, *, several: bool = False) -> Iterator[None]:
+    """Hold the lock of a state folder. ``several``: shared with others that settle among themselves who leads.
+
+    Raises:
+        ServeError: Another service has it.
+    """
     path = state_dir / SERVICE_LOCK
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if several else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             pid = os.pread(file, 32, 0).decode(errors="replace").strip() or "unknown"
             raise ServeError(
                 f"another service (pid {pid}) runs in {state_dir}; stop it first, or choose another --state-dir"
             ) from None
-        os.ftruncate(file, 0)
+        os.ftruncate(file, 0)  # the pid: for whoever finds the folder taken
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:

@@ -28,6 +28,7 @@ from gpufair.service.broadcast import Broadcast
 from gpufair.service.budget_requests import Requests
 from gpufair.service.details import Detail
 from gpufair.service.journal import Journal
+from gpufair.service.leadership import Deposed
 from gpufair.service.meter import Meter
 from gpufair.service.outbox import Letter
 from gpufair.service.recovery import Recovered, agree_on_stays, rebuild, recover, take_snapshot
@@ -406,8 +407,8 @@ class Runtime:
         """Save a snapshot now, so that the next start is quick."""
         try:
             await self._journal.save_snapshot(take_snapshot(self._state, self._journal.seq))
-        except StoreUnavailable as err:
-            _log.warning("no snapshot was saved (%s); the journal alone is enough", err.why)
+        except (StoreUnavailable, Deposed) as err:
+            _log.warning("no snapshot was saved (%s); the journal alone is enough", err)
             # Not at each event until there is room again.
         self._snapshot_seq = self._journal.seq
 

@@ -20,9 +20,9 @@ from typing import Final
 import sqlalchemy as sa
 
 from gpufair.service import budget_history, budget_requests, outbox, stays, tokens
-from gpufair.service.database import POSTGRESQL, SQLITE, StoreError, metadata
+from gpufair.service.database import LEADER_LOCK, POSTGRESQL, SQLITE, StoreError, metadata
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 _MODULES: Final = (outbox, stays, budget_requests, budget_history, tokens)  # they define tables, which a new database needs
 _CREATION: Final = 0x67707566  # PostgreSQL's advisory lock of whoever creates or upgrades; "gpuf"
 _MIGRATIONS: Final = Path(__file__).with_name("migrations")
@@ -58,6 +58,15 @@ meta = sa.Table(
     metadata,
     sa.Column("key", sa.String(64), primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
+)
+
+leaders = sa.Table(
+    "leaders",  # one row; see ``leadership``
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("renewed_ms", sa.BigInteger, nullable=False),  # by the database's clock
 )
 
 
@@ -130,6 +139,8 @@ def upgrade(engine: sa.Engine, shown: str) -> tuple[int, int]:
             _copied(Path(file), version)
         with engine.begin() as connection, _upgrading:
             _alone(connection)
+            if not _leaderless(connection):
+                raise StoreError(f"a service is using {shown}; stop every service that does, and try again")
             if version_of(connection, shown) == version:  # nobody else was quicker
                 _migrate(connection, version)
     return version, SCHEMA_VERSION
@@ -153,6 +164,13 @@ def _alone(connection: sa.Connection) -> None:
     """Two services may meet at one new database."""
     if connection.dialect.name == POSTGRESQL:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION)))
+
+
+def _leaderless(connection: sa.Connection) -> bool:
+    """Whether no service of any version works on it, nor will before this transaction ends."""
+    if connection.dialect.name != POSTGRESQL:
+        return True
+    return bool(connection.scalar(sa.select(sa.func.pg_try_advisory_xact_lock(LEADER_LOCK))))
 
 
 def _copied(file: Path, version: int) -> None:

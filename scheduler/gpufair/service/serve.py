@@ -15,14 +15,12 @@ from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
-import uvicorn
-
 from gpufair.clock import Clock, SystemClock
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import Phase
 from gpufair.core.state import State
 from gpufair.core.units import Millis
-from gpufair.node.files import write_json, write_private
+from gpufair.node.files import read_json, write_json, write_private
 from gpufair.paths import SERVICE_FILE, private_dir
 from gpufair.paths import state_dir as find_state_dir
 from gpufair.service import bootstrap, closing
@@ -33,13 +31,17 @@ from gpufair.service.backends.local import LocalAgents, inventories, remotes
 from gpufair.service.config import UNTIL_IDLE, Config, find_config, load_config
 from gpufair.service.context import Context
 from gpufair.service.cpu_pool import CpuPool
+from gpufair.service.database import Place
 from gpufair.service.dispatch import Dispatcher
 from gpufair.service.durations import parse_duration
 from gpufair.service.journal import Journal
+from gpufair.service.leadership import Deposed, Leadership
 from gpufair.service.lifetime import Lifetime
 from gpufair.service.listening import ServeError, Server, listen, only_service
 from gpufair.service.runtime import Options, Runtime
 from gpufair.service.secrets import Secrets
+from gpufair.service.standby import options as http_options
+from gpufair.service.standby import stand_by
 from gpufair.service.telling import tell
 from gpufair.service.tokens import Tokens
 
@@ -106,15 +108,68 @@ async def serve(
         raise ServeError(
             f"the state folder {state_dir} cannot be used: {err.strerror or err}; name another one with --state-dir"
         ) from err
-    with only_service(state_dir):
-        async with contextlib.AsyncExitStack() as stack:
-            it, agents, listener = await _open(stack, config, state_dir, clock, embedded)
-            await _serve(stack, it, agents, listener, stop, config_file)
+    place = config.store.place(state_dir)
+    with only_service(state_dir, several=not place.in_a_file):
+        if place.in_a_file:
+            async with contextlib.AsyncExitStack() as stack:
+                it, agents, listener = await _open(stack, config, state_dir, clock, embedded, place)
+                await _serve(stack, it, agents, listener, config_file, stop, asyncio.Event())
+        else:
+            await _take_turns(config, state_dir, clock, embedded, place, config_file, stop)
     _log.info("ended")
 
 
+async def _take_turns(
+    config: Config,
+    state_dir: Path,
+    clock: Clock,
+    embedded: bool,
+    place: Place,
+    config_file: Path | None,
+    stop: asyncio.Event,
+) -> None:
+    """Stand by until this service leads; serve until another one does; begin again."""
+    while not stop.is_set():
+        async with contextlib.AsyncExitStack() as stack:
+            leadership = await stack.enter_async_context(Leadership(place))
+            port = await stand_by(leadership, config.service.host, config.service.port, stop)
+            config = replace(config, service=replace(config.service, port=port))
+            if not leadership.epoch:
+                return
+            _log.info("leading, in epoch %d", leadership.epoch)
+            deposed = asyncio.Event()
+            stack.push_async_callback(_cancelled, asyncio.create_task(_hold(leadership, state_dir, deposed)))
+            with contextlib.suppress(Deposed):
+                it, agents, listener = await _open(stack, config, state_dir, clock, embedded, place, leadership.epoch)
+                await _serve(stack, it, agents, listener, config_file, stop, deposed)
+            if not deposed.is_set() and not stop.is_set():
+                return  # nobody has been here for the linger time
+        _log.warning("another service leads: standing by")
+
+
+async def _hold(leadership: Leadership, state_dir: Path, deposed: asyncio.Event) -> None:
+    def elsewhere() -> bool:
+        told = read_json(state_dir / SERVICE_FILE) or {}
+        epoch = told.get("epoch")
+        return isinstance(epoch, int) and epoch > leadership.epoch
+
+    await leadership.hold(elsewhere)
+    deposed.set()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def _open(
-    stack: contextlib.AsyncExitStack, config: Config, state_dir: Path, clock: Clock, embedded: bool
+    stack: contextlib.AsyncExitStack,
+    config: Config,
+    state_dir: Path,
+    clock: Clock,
+    embedded: bool,
+    place: Place,
+    epoch: int = 0,
 ) -> tuple[Context, LocalAgents, socket.socket]:
     """All parts, started in the order in which they need each other; the stack closes them in reverse."""
     version = metadata.version("jupyter-gpufair")
@@ -124,7 +179,7 @@ async def _open(
     owner = owner_name()
     _write_tokens(state_dir, secrets, config)
     # Nobody stands by who could upgrade a laptop's journal; a shared one others may be using.
-    journal = await Journal.open(config.store.place(state_dir), version, upgrade=embedded)
+    journal = await Journal.open(place, version, epoch=epoch, upgrade=embedded)
     stack.push_async_callback(journal.close)
     tokens = Tokens(journal, clock)
     await tokens.load()
@@ -135,7 +190,7 @@ async def _open(
     stack.push_async_callback(runtime.close)
     await tell(stack, runtime, journal, clock, told)
     dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store, config.checkpoint_url)
-    hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence, remote=remotes(config.nodes))
+    hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence, remote=remotes(config.nodes), epoch=epoch)
     runtime.backend = hub
     await bootstrap.apply_policy(runtime, config)
     await bootstrap.apply_budgets(runtime, journal, config)
@@ -181,10 +236,11 @@ async def _serve(
     it: Context,
     agents: LocalAgents,
     listener: socket.socket,
-    stop: asyncio.Event,
     config_file: Path | None,
+    stop: asyncio.Event,
+    deposed: asyncio.Event,
 ) -> None:
-    server = Server(_uvicorn_config(it))
+    server = Server(http_options(build_app(it)))
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     stack.push_async_callback(_end_http, server, serving, it)
     await server.wait_listening(serving)
@@ -197,6 +253,7 @@ async def _serve(
         "pid": os.getpid(),
         "started_s": it.started_at / 1000,
         "version": it.version,
+        "epoch": it.hub.epoch,
         "config": None if config_file is None else str(config_file),
     }
     await asyncio.to_thread(write_json, service_file, info)
@@ -209,13 +266,15 @@ async def _serve(
     _log.info("listening on %s, state in %s", url, it.state_dir)
     if not ipaddress.ip_address(host).is_loopback:
         _log.warning("other machines can reach this, and tokens travel unencrypted: put a proxy with TLS in front")
-    await _until_over(it, stop, serving)
-    if it.embedded and not serving.done():
+    await _until_over(it, stop, deposed, serving)
+    if it.embedded and not serving.done() and not deposed.is_set():
         await _park_everything(it, agents, stop)
 
 
-async def _until_over(it: Context, stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
-    waits: set[asyncio.Task[object]] = {asyncio.create_task(_told(stop))}
+async def _until_over(
+    it: Context, stop: asyncio.Event, deposed: asyncio.Event, serving: asyncio.Task[None]
+) -> None:
+    waits: set[asyncio.Task[object]] = {asyncio.create_task(_told(stop)), asyncio.create_task(_told(deposed))}
     if it.embedded:
         waits.add(asyncio.create_task(_over(it.lifetime)))
     try:
@@ -226,6 +285,8 @@ async def _until_over(it: Context, stop: asyncio.Event, serving: asyncio.Task[No
         await asyncio.gather(*waits, return_exceptions=True)
     if serving.done():
         raise ServeError(f"the HTTP server ended by itself: {serving.exception() or 'no reason was given'}")
+    if deposed.is_set():
+        return
     _log.info("told to end" if stop.is_set() else "nobody has been here for the linger time: ending")
 
 
@@ -277,20 +338,6 @@ def _busy(state: State) -> bool:
         record.phase not in resting
         and not (record.phase is Phase.RUNNING and record.spec.kind == "session" and not record.busy)
         for record in state.facts.records.values()
-    )
-
-
-def _uvicorn_config(it: Context) -> uvicorn.Config:
-    return uvicorn.Config(
-        build_app(it),
-        log_config=None,
-        log_level="warning",
-        access_log=False,  # paths and users are nobody's business; the journal has what matters
-        server_header=False,
-        lifespan="off",
-        timeout_keep_alive=75,  # longer than agents and Jupyter are ever silent
-        timeout_graceful_shutdown=3,
-        h11_max_incomplete_event_size=64 * 1024,
     )
 
 

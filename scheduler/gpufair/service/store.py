@@ -26,6 +26,7 @@ from gpufair.service.database import (
     sqlite_url,
     translated,
 )
+from gpufair.service.leadership import fence, name_of
 from gpufair.service.outbox import Letter
 from gpufair.service.schema import SCHEMA_VERSION
 from gpufair.service.schema import details as _details
@@ -97,6 +98,7 @@ class Store:
     Args:
         place: Where it is kept: an SQLAlchemy URL, with a ``Place`` around it if it takes a password.
         core: Version of the core, noted with each entry.
+        epoch: Of this service's leadership: nothing is written as soon as another one leads. 0: there can be no other.
         upgrade: Take over an older schema at once. Else it is refused: other services may still use it.
 
     Raises:
@@ -105,8 +107,8 @@ class Store:
         StoreUnavailable: It can't be opened.
     """
 
-    def __init__(self, place: Place | str, core: str, *, upgrade: bool = False) -> None:
-        self._core = core
+    def __init__(self, place: Place | str, core: str, *, epoch: int = 0, upgrade: bool = False) -> None:
+        self._core, self._epoch = core, epoch
         self._seq = 0
         self._digest = ""
         self._doubt: tuple[int, str] | None = None  # number and digest of the last entry of an append that failed
@@ -116,7 +118,7 @@ class Store:
         self._kept: dict[str, dict[str, Any]] = {}
         place = Place(place) if isinstance(place, str) else place
         self._shown = place.shown
-        self._engine = open_engine(place)
+        self._engine = open_engine(place, name=name_of(epoch) if epoch else "gpufair")
         try:
             with self._translated():
                 (schema.upgrade if upgrade else schema.prepare)(self._engine, self._shown)
@@ -152,7 +154,8 @@ class Store:
         Returns: The entries' numbers.
 
         Raises:
-            StoreUnavailable: It could not be committed; nothing of it is kept.
+            StoreUnavailable: It could not be committed; nothing of it is kept, unless it is ``in_doubt``.
+            Deposed: Another service leads; nothing of it is kept.
         """
         seq, digest = self._seq, self._digest
         rows: list[dict[str, Any]] = []
@@ -322,6 +325,8 @@ class Store:
     def _writing(self) -> Iterator[sa.Connection]:
         """A transaction that is committed at the end, unless something failed."""
         with self._translated(), self._engine.begin() as connection:
+            if self._epoch:
+                fence(connection, self._epoch)
             yield connection
 
     def _translated(self) -> AbstractContextManager[None]:

@@ -24,6 +24,7 @@ from gpufair.client import (
     Unauthorized,
     Unavailable,
 )
+from gpufair.client.endpoint import discover
 from gpufair.client.reading import read
 from gpufair.client.types import LIVE_STATES, CheckpointView, LeaseView, Workload
 from gpufair.core.model import Phase
@@ -285,6 +286,27 @@ def test_a_restarted_service_is_found_on_its_new_port(tmp_path: Path) -> None:
             assert client.endpoint().url == second.url
     finally:
         second.stop()
+
+
+def test_of_several_services_the_one_that_leads_is_found(call: Use, fake: FakeService) -> None:
+    """One is away, one stands by; what is not repeatable is asked again all the same, for nothing was done there."""
+    standing_by = FakeService()
+    try:
+        refusal = problem(503, "StandingBy", "another service leads")
+        refusal.headers.update({"Gpufair-Standby": "1", "Retry-After": "1"})
+        standing_by.routes["POST /api/v1/workloads"] = refusal
+        fake.routes["POST /api/v1/workloads"] = Reply(201, workload())
+        away = "http://127.0.0.1:9"
+        several = discover(url=f"{away}, {standing_by.url},{fake.url}", token=fake.token)
+        assert several == Endpoint(away, fake.token, others=(standing_by.url, fake.url))
+        assert call("submit", {}, endpoint=several).id == ID
+        assert len(fake.calls("POST /api/v1/workloads")) == 1
+        # Nobody leads: asked as long as patience lasts, and no longer.
+        fake.routes["POST /api/v1/workloads"] = refusal
+        with pytest.raises(Unavailable, match="another service leads"):
+            call("submit", {}, endpoint=several, patience=Patience(total_s=1.0))
+    finally:
+        standing_by.stop()
 
 
 def test_nothing_leaks_into_an_address() -> None:

@@ -155,6 +155,8 @@ def test_a_configured_service_is_used_or_complained_about(folder: Path, fake: Fa
     assert ensure_service(environ=shared, command=COMMAND) == Endpoint(fake.url, "t")
     with pytest.raises(Unavailable, match=r"127.0.0.1:9/healthz.*GPUFAIR_URL"):
         ensure_service(environ=shared | {"GPUFAIR_URL": "http://127.0.0.1:9"}, command=COMMAND)
+    both = shared | {"GPUFAIR_URL": f"http://127.0.0.1:9,{fake.url}"}
+    assert ensure_service(environ=both, command=COMMAND) == Endpoint(fake.url, "t", others=("http://127.0.0.1:9",))
     assert not (folder / "starts").exists()
 
 

@@ -90,7 +90,7 @@ async def test_the_whole_life_of_a_session(tmp_path: Path) -> None:
     async with service_at(tmp_path) as (it, client):
         agent = FakeAgent(it, client)
         proof = hello_proof(it.secrets.agent_token("n1"), "boot-1")
-        assert (await agent.hello()).json() == {"after": 0, "expected": [], "proof": proof}
+        assert (await agent.hello()).json() == {"after": 0, "expected": [], "proof": proof, "epoch": 0}
         await session(client)
         (start,) = await agent.commands()
         args = from_json(StartArgs, start["args"])

@@ -34,12 +34,14 @@ async def commands(
     wait_s: Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)] = COMMAND_WAIT_S,
 ) -> dict[str, Any]:
     """What is to be done next; waits for something if there is nothing."""
-    found = await context(request).hub.commands(node, after, boot, wait_s)
-    return {"commands": [to_json(command) for command in found]}
+    hub = context(request).hub
+    found = await hub.commands(node, after, boot, wait_s)
+    return {"commands": [to_json(command) for command in found], "epoch": hub.epoch}
 
 
 @router.post("/reports", responses=answers(Acknowledged))
 async def reports(request: Request, node: Node, body: Reports) -> dict[str, Any]:
     """What happened; durable when this is answered. May be empty: a heartbeat."""
     told = [from_json(Report, report) for report in body.reports]
-    return {"acked": await context(request).hub.reports(node, body.boot, told)}
+    hub = context(request).hub
+    return {"acked": await hub.reports(node, body.boot, told), "epoch": hub.epoch}
