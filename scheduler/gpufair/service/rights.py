@@ -50,6 +50,7 @@ RIGHTS: Final[dict[str, Right]] = {
     "GET /budgets/delivered": Right.READ,
     "GET /budgets/over-time": Right.READ,
     "GET /history": Right.READ,
+    "GET /tour": Right.READ,
     "PUT /budgets": Right.OPERATE,
     "GET /budgets/history": Right.READ,
     "GET /budgets/requests": Right.READ,
