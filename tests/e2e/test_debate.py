@@ -59,7 +59,7 @@ def test_from_the_request_to_the_history(lab: Lab, ui: Look, tmp_path: Path) -> 
         expect(line).to_contain_text("50.0 % → 66.7 %", timeout=60_000)
         assert violations(page, DEBATE) == []
         if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
-            debate.screenshot(path=PICTURES / "budget-request.png")
+            _picture(page)
         card.get_by_role("textbox", name="Words").fill("half of it")
         card.get_by_role("button", name="Accept request 1").click()
         expect(card).to_contain_text(re.compile(r"vision: 50 → 100.*in force since"))
@@ -103,3 +103,20 @@ def test_from_the_request_to_the_history(lab: Lab, ui: Look, tmp_path: Path) -> 
         assert violations(page, DEBATE) == []
 
     ui(look)
+
+
+def _picture(page: Page) -> None:
+    """The section alone, as wide as somebody would draw it to read the table."""
+    page.set_viewport_size({"width": 1280, "height": 1400})
+    for title in page.locator("#gpufair-lab .lm-AccordionPanel-title[aria-expanded=true]").all():
+        if title.text_content() != "Budgets":
+            title.click()
+    handle = page.locator("#jp-main-split-panel > .lm-SplitPanel-handle:not(.lm-mod-hidden)").first
+    box = handle.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, 700)
+    page.mouse.down()
+    page.mouse.move(760, 700, steps=5)
+    page.mouse.up()
+    page.locator("#gpufair-budgets").screenshot(path=PICTURES / "budget-request.png")
+    page.set_viewport_size({"width": 1280, "height": 800})

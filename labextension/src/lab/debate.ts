@@ -31,7 +31,7 @@ export class DebateView {
     this._rows = new Rows<IRequest, HTMLElement>(
       list,
       one => String(one.id),
-      () => element('div', { class: 'jp-gpufair-card', role: 'listitem' }),
+      () => element('div', { class: 'jp-gpufair-request', role: 'listitem' }),
       (card, one) => this._update(card, one)
     );
   }
@@ -170,7 +170,7 @@ export class DebateView {
 
 function entry(one: IBudgetChange, nowS: number): HTMLElement {
   const of = one.request === null ? '' : ` (#${one.request})`;
-  const row = element('li', { class: 'jp-gpufair-card' }, element('span', {}, `${clock(one.at_s, nowS)} · ${one.by}${of}`));
+  const row = element('li', { class: 'jp-gpufair-request' }, element('span', {}, `${clock(one.at_s, nowS)} · ${one.by}${of}`));
   row.append(...[one.why, ...changed(one)].filter(Boolean).map(line => element('span', { class: 'jp-gpufair-small' }, line)));
   return row;
 }
