@@ -108,8 +108,8 @@ def test_from_the_request_to_the_history(lab: Lab, ui: Look, tmp_path: Path) -> 
 def _picture(page: Page) -> None:
     """The section alone, as wide as somebody would draw it to read the table."""
     page.set_viewport_size({"width": 1280, "height": 1400})
-    for title in page.locator("#gpufair-lab .lm-AccordionPanel-title[aria-expanded=true]").all():
-        if title.text_content() != "Budgets":
+    for title in page.locator("#gpufair-lab .lm-AccordionPanel-title").all():
+        if title.get_attribute("aria-expanded") == "true" and "Budgets" not in (title.text_content() or ""):
             title.click()
     handle = page.locator("#jp-main-split-panel > .lm-SplitPanel-handle:not(.lm-mod-hidden)").first
     box = handle.bounding_box()

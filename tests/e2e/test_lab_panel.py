@@ -70,7 +70,7 @@ def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look) -> N
             page.keyboard.press("ArrowRight")
             expect(nodes.nth(1)).to_be_focused()
             page.keyboard.press("Enter")
-            expect(panel.locator(".jp-gpufair-cluster .jp-gpufair-why")).to_contain_text("GPU")
+            expect(panel.locator(".jp-gpufair-cluster > .jp-gpufair-why")).to_contain_text("GPU")
             budgets = panel.locator(".jp-gpufair-budget")
             expect(budgets).to_have_count(2)
             expect(budgets.filter(has_text="vision")).to_contain_text("0 of 0.5 GPUs")
