@@ -63,7 +63,6 @@ class GpufairHandler(APIHandler):
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps(value))
 
-
     async def _act(self, kernel_id: str, action: str) -> Any:
         """Begin an action of ``ACTIONS`` on a session of this server; its view."""
         provisioner, session = self._provisioner(kernel_id)
@@ -121,7 +120,8 @@ class SessionHandler(GpufairHandler):
     @authorized
     async def get(self, kernel_id: str) -> None:
         """The session of one kernel."""
-        self._provisioner(kernel_id)
+        _, session = self._provisioner(kernel_id)
+        await on_io(session.look())
         self._json(view_of(self.kernel_manager.get_kernel(kernel_id)))
 
 

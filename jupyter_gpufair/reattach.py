@@ -34,7 +34,7 @@ async def reattach(kernel_manager: Any, session_manager: Any, root: str) -> list
         if not workload.live or not workload.kernel_name or place is None or workload.id in kernel_manager:
             continue
         try:
-            await _take_up(kernel_manager, session_manager, workload, place)
+            await take_up(kernel_manager, session_manager, workload, place)
         except Exception as err:  # noqa: BLE001 - one that cannot be taken up must not keep the others away
             log.error(
                 "session %s (%s) was found but not taken up: %s. It goes on; `gpufair sessions list` shows it",
@@ -47,7 +47,8 @@ async def reattach(kernel_manager: Any, session_manager: Any, root: str) -> list
     return taken
 
 
-async def _take_up(kernel_manager: Any, session_manager: Any, workload: Workload, place: tuple[str, str, str]) -> None:
+async def take_up(kernel_manager: Any, session_manager: Any, workload: Workload, place: tuple[str, str, str]) -> None:
+    """Give a live session its kernel in this server, and the entry of its document."""
     path, name, kind = place
     adopting.add(workload.id)
     try:
@@ -72,4 +73,4 @@ async def _take_up(kernel_manager: Any, session_manager: Any, workload: Workload
     log.info("session %s (%s) was taken up again: it is %s", workload.id, path, workload.state)
 
 
-__all__ = ["GpufairError", "reattach"]
+__all__ = ["GpufairError", "reattach", "take_up"]

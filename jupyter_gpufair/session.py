@@ -29,6 +29,7 @@ Listener = Callable[["Session"], None]
 SERVES = frozenset({"running", "checkpointing"})  # a kernel is there and may still answer
 AGAIN_S = 0.1
 LONG_AGAIN_S = 2.0
+LOOK_S = 2.0  # a page waits for it
 
 
 class SessionGone(GpufairError):
@@ -105,6 +106,8 @@ class Session:
         known = self.workload
         if known is not None and (_of(workload) < _of(known) or (not known.live and workload.live)):
             return  # overtaken on the way
+        if known is not None and workload.utilization is None and workload.state == known.state:
+            workload = replace(workload, utilization=known.utilization)
         self.workload = workload
         generation = _of(workload)
         if self._outdated is not None and generation > self._outdated:
@@ -113,6 +116,19 @@ class Session:
         if self._fresh:
             self._start_afresh(workload)
         self.notify()
+
+    async def look(self) -> None:
+        """Learn how busy its GPUs are, which no event tells. What cannot be had now stays as it was known."""
+        known = self.workload
+        if known is None or known.state != "running" or not known.total_gpus:
+            return
+        try:
+            async with asyncio.timeout(LOOK_S):
+                found = await self._sessions.link.client.workload(self.kernel_id)
+        except (GpufairError, TimeoutError):
+            return
+        if self.workload is not None and _of(found) == _of(self.workload):
+            self.workload = replace(self.workload, utilization=found.utilization)
 
     def vanished(self, why: str) -> None:
         """The service does not know it any more."""

@@ -37,6 +37,22 @@ def list_checkpoints(workload: WorkloadId, as_json: AsJson = False, state_dir: S
     table(columns, rows, _NONE)
 
 
+@checkpoints.command("restore")
+def restore(
+    workload: WorkloadId,
+    checkpoint: Annotated[str | None, typer.Argument(help="Which; the newest if left out. See `gpufair checkpoints list`.")] = None,
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+) -> None:
+    """Load a checkpoint into a session that runs: its variables go back to their values of then."""
+    with client(state_dir) as service:
+        seen = service.restore(find(service, workload).id, checkpoint)
+    if as_json:
+        emit_json(seen)
+    else:
+        line(f"{clean(seen.label)} goes back to {checkpoint or 'its newest checkpoint'}, once no cell runs")
+
+
 @checkpoints.command("verify")
 def verify(workload: WorkloadId, as_json: AsJson = False, state_dir: StateDir = None) -> None:
     """Read every checkpoint of a session from end to end. Exits 1 if one is damaged."""

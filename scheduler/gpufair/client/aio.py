@@ -198,9 +198,9 @@ class AsyncClient:
         """Start its kernel anew on the same GPUs, without its variables."""
         return await self.send(calls.act(workload_id, "restart"))
 
-    async def restore(self, workload_id: str) -> Workload:
+    async def restore(self, workload_id: str, checkpoint: str | None = None) -> Workload:
         """Load its last checkpoint into the live kernel."""
-        return await self.send(calls.act(workload_id, "restore"))
+        return await self.send(calls.restore(workload_id, checkpoint))
 
     async def ask_preflight(self, workload_id: str) -> Workload:
         """Ask its kernel what a checkpoint would be like; ``preflight`` has the answer when no cell runs."""

@@ -145,6 +145,11 @@ def amend(workload_id: str, **wish: object) -> Call[Workload]:
     return Call("PATCH", _of(workload_id), _workload, json=body)
 
 
+def restore(workload_id: str, checkpoint: str | None = None) -> Call[Workload]:
+    """Load its last checkpoint, or the one named, into its running kernel."""
+    return act(workload_id, "restore", {} if checkpoint is None else {"checkpoint": checkpoint})
+
+
 def extend(workload_id: str, min_runtime_s: float) -> Call[Workload]:
     """Have it protected for ``min_runtime_s`` from now on; refused if somebody who waits comes first."""
     return act(workload_id, "extend", {"min_runtime_s": min_runtime_s})

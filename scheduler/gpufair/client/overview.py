@@ -50,6 +50,9 @@ class Card:
     node: str | None
     device_ids: tuple[str, ...]
     protected_until_s: float | None
+    deadline_s: float | None
+    leaving: str | None
+    utilization: float | None
     position: int | None
     estimate_s: float | None
     start_by_s: float | None
@@ -93,6 +96,9 @@ def workload_view(workload: Workload) -> dict[str, Any]:
         "node": workload.leases[0].node if workload.leases else None,
         "device_ids": [device for _, device in workload.devices],
         "protected_until_s": workload.protected_until_s,
+        "deadline_s": workload.deadline_s,
+        "leaving": workload.leaving,
+        "utilization": workload.utilization.fraction if workload.utilization is not None else None,
         "position": workload.position,
         "estimate_s": workload.estimate_s,
         "start_by_s": workload.start_by_s,

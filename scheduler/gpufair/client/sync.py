@@ -190,9 +190,9 @@ class Client:
         """Start its kernel anew on the same GPUs, without its variables."""
         return self.send(calls.act(workload_id, "restart"))
 
-    def restore(self, workload_id: str) -> Workload:
+    def restore(self, workload_id: str, checkpoint: str | None = None) -> Workload:
         """Load its last checkpoint into the live kernel."""
-        return self.send(calls.act(workload_id, "restore"))
+        return self.send(calls.restore(workload_id, checkpoint))
 
     def ask_preflight(self, workload_id: str) -> Workload:
         """Ask its kernel what a checkpoint would be like; ``preflight`` has the answer when no cell runs."""

@@ -85,6 +85,18 @@ class ProgressView:
 
 
 @dataclass(frozen=True, slots=True)
+class UtilizationView:
+    """How busy the GPUs of a workload were in the minute that ended at ``at_s``.
+
+    ``fraction``: their mean. ``gpus``: (node, device, fraction) of each that was measured.
+    """
+
+    at_s: float
+    fraction: float
+    gpus: tuple[tuple[str, str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictView:
     """Of one variable: ``state`` is green (comes back), amber (look at the reason) or red (would be lost)."""
 
@@ -163,6 +175,7 @@ class Workload:
     granted_s: float | None = None
     protected_until_s: float | None = None
     deadline_s: float | None = None  # of the checkpoint in progress
+    leaving: str | None = None  # why it gives its GPUs back: park, idle, shutdown (its own wish), rank, landing, …
     position: int | None = None  # in the queue, from 1
     estimate_s: float | None = None  # when it may start: an estimate, not a promise
     start_by_s: float | None = None  # until when it starts at the latest: binding, since it owns a landing
@@ -192,6 +205,7 @@ class Workload:
     move: MoveView | None = None  # to a CPU node, as its owner wished
     suggestion: SuggestionView | None = None
     progress: ProgressView | None = None
+    utilization: UtilizationView | None = None  # unknown where it is not measured; events do not tell of it, answers do
     preflight: PreflightView | None = None
     warnings: tuple[str, ...] = field(default=(), metadata=sometimes())  # about the submission; only its answer has them
 

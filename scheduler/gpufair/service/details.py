@@ -33,6 +33,16 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Busy:
+    """How busy one GPU was in the minute that ended at ``at_ms``: a fraction."""
+
+    node: str
+    device: str
+    fraction: float
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Detail:
     """Of one workload. ``generation`` counts kernel processes within an incarnation."""
 
@@ -50,6 +60,7 @@ class Detail:
     stand_in: str = ""  # the workload that last ran its kernel on a CPU node; see ``standin``
     move: Move | None = None  # its owner wants it on a CPU node
     unused_since_ms: int = 0  # since when nobody has touched its GPUs; 0: they are used, or nothing is known; not durable
+    busy: tuple[Busy, ...] = ()  # the last that was measured of each of its GPUs; not durable
     stays: bool = False  # its owner wants no suggestion to move until it starts anew
     up_at_ms: int = 0  # since when it is up in this start; 0: it is not
     retries: int = 0  # how often it was started again after a failure
@@ -85,6 +96,7 @@ class Detail:
         kept = asdict(self)
         kept["progress"] = kept["preflight"] = None
         kept["unused_since_ms"] = 0
+        kept["busy"] = ()
         return kept
 
     @classmethod
@@ -98,6 +110,7 @@ class Detail:
         values["unsaved"] = tuple((str(cell), str(reason)) for cell, reason in values.get("unsaved") or ())
         for key in ("checkpoints", "after", "after_any"):
             values[key] = tuple(values.get(key) or ())
+        values["busy"] = ()
         return cls(**values)
 
 

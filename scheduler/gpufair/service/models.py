@@ -133,6 +133,12 @@ class Resume(Strict):
     on_cpu: bool = False  # not queued: opened on a CPU node, until it has GPUs again
 
 
+class Restoring(Strict):
+    """``POST /workloads/{id}/restore``: which checkpoint; without it the last one."""
+
+    checkpoint: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
+
+
 class Extension(Strict):
     """``POST /workloads/{id}/extend``: how long it is to be protected from now on."""
 

@@ -17,12 +17,13 @@ from gpufair.core.model import HOLDING, CheckpointRef, Outcome, Phase, Utilizati
 from gpufair.core.record import Workload
 from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, WorkloadId
 from gpufair.service import moving, retries, standin, time_limit
-from gpufair.service.details import KEPT_CHECKPOINTS, checkpoint_dict
+from gpufair.service.details import KEPT_CHECKPOINTS, Busy, checkpoint_dict
 from gpufair.service.dispatch import Dispatcher, hosts
 from gpufair.service.turn import Turn
 from gpufair.wire import Report, WireError
 
 MAX_NAMES = 1000  # of lost variables and devices in one report
+MAX_DEVICE = 128  # characters of a device
 _LONGEST = 2000  # characters of a reason
 _log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class ReportReader:
                 continue
             workload = WorkloadId(report.workload)
             try:
-                took, sample = _sample(report)
+                took, sample, devices = _sample(report)
                 known = turn.state.workload(workload)
             except WireError as err:
                 _log.warning("a report of node %s about %s is left out: %s", node, report.workload[:80], err)
@@ -99,6 +100,11 @@ class ReportReader:
             if workload in samples or (samples and took != span):
                 _measure(turn, node, span, samples)  # of another minute
             span, samples[workload] = took, sample
+            # For those who look: told to everybody, each minute of each workload would drown what is news.
+            detail = turn.detail(workload)
+            kept = tuple(one for one in detail.busy if one.node != node)
+            now = tuple(Busy(node, device, fraction, turn.now) for device, fraction in devices)
+            turn.set_detail(workload, replace(detail, busy=kept + now), durable=False, news=False)
         _measure(turn, node, span, samples)
 
     def gone(self, turn: Turn, node: str, workload: Workload) -> None:
@@ -294,18 +300,19 @@ def _measure(turn: Turn, node: str, span: Millis, samples: dict[WorkloadId, Util
     samples.clear()
 
 
-def _sample(report: Report) -> tuple[Millis, Utilization]:
+def _sample(report: Report) -> tuple[Millis, Utilization, list[tuple[str, float]]]:
     span = Millis(int(_number(report, "span_s") * 1000))
     given = report.body.get("gpus")
     if span <= 0 or not isinstance(given, list) or not 0 < len(given) <= MAX_NAMES:
         raise WireError("utilization: span_s has to be above 0, and gpus a list of [device, fraction]")
-    busy = 0
+    busy, devices = 0, []
     for item in given:
         value = item[1] if isinstance(item, list | tuple) and len(item) == 2 else None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise WireError("utilization: gpus has to be a list of [device, fraction from 0 to 1]")
         busy += int(value * span)
-    return span, Utilization(WorkloadId(report.workload), GpuMillis(len(given) * span), GpuMillis(busy))
+        devices.append((str(item[0])[:MAX_DEVICE], float(value)))
+    return span, Utilization(WorkloadId(report.workload), GpuMillis(len(given) * span), GpuMillis(busy)), devices
 
 
 def _last_word(turn: Turn, workload: Workload, said: list[tuple[str, dict[str, Any]]]) -> ev.Event:

@@ -455,4 +455,4 @@ def _places(state: State) -> dict[WorkloadId, int]:
 
 def _steady(view: dict[str, Any]) -> dict[str, Any]:
     """A view without what changes with time alone."""
-    return {key: value for key, value in view.items() if key != "charged_gpu_s"}
+    return {key: value for key, value in view.items() if key not in {"charged_gpu_s", "utilization"}}

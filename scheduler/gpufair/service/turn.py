@@ -97,11 +97,12 @@ class Turn:
         """The detail of a workload, changes of this turn included."""
         return self.staged.get(workload) or self._details.get(workload, EMPTY)
 
-    def set_detail(self, workload: WorkloadId, detail: Detail, *, durable: bool = True) -> None:
-        """Replace the detail of a workload when this turn is committed."""
+    def set_detail(self, workload: WorkloadId, detail: Detail, *, durable: bool = True, news: bool = True) -> None:
+        """Replace the detail of a workload when this turn is committed; subscribers hear of it if it is ``news``."""
         if detail != self.detail(workload):
             self.staged[workload] = detail
-            self.touched.add(workload)
+            if news:
+                self.touched.add(workload)
             if durable:
                 self.durable.add(workload)
 

@@ -11,13 +11,14 @@ from gpufair.core.ledger import Conservation
 from gpufair.core.model import Kind, Phase, Policy, Shape
 from gpufair.core.record import NodeView
 from gpufair.core.state import State
-from gpufair.core.units import Instant, WorkloadId
+from gpufair.core.units import MINUTE, Instant, WorkloadId
 from gpufair.service import dependencies, moving, retries, time_limit
 from gpufair.service.config import Profile
 from gpufair.service.details import Detail, checkpoint_dict
 from gpufair.service.submission import usual_priority
 
 ESTIMATED = 50  # places in the queue
+FRESH = 3 * MINUTE  # nodes report once a minute, and one report may be lost
 
 
 def seconds(instant: int | None) -> float | None:
@@ -65,6 +66,7 @@ def workload_view(
         "granted_s": seconds(held.granted_at) if held else None,
         "protected_until_s": seconds(held.protected_until) if held else None,
         "deadline_s": seconds(it.deadline) if it.phase in (Phase.CHECKPOINTING, Phase.STOPPING) else None,
+        "leaving": record.notice.value if record.notice is not None else None,
         "position": position,
         "estimate_s": seconds(at),
         "start_by_s": seconds(landing.start_by) if position is not None and landing is not None else None,
@@ -93,8 +95,21 @@ def workload_view(
         "notebook": str(launch.get("notebook") or ""),
         "kernel_name": str(launch.get("kernel_name") or ""),
         "progress": detail.progress,
+        "utilization": _utilization(detail, now) if held else None,
         # Without the variables: they are asked for one by one, and each change of a workload is sent to everybody.
         "preflight": None if detail.preflight is None else {**detail.preflight, "variables": None},
+    }
+
+
+def _utilization(detail: Detail, now: Instant) -> dict[str, Any] | None:
+    """How busy its GPUs were in the last minute that was measured; None where that is not known, or long ago."""
+    known = [one for one in detail.busy if now - one.at_ms <= FRESH]
+    if not known:
+        return None
+    return {
+        "at_s": max(one.at_ms for one in known) / 1000,
+        "fraction": round(sum(one.fraction for one in known) / len(known), 3),
+        "gpus": [[one.node, one.device, round(one.fraction, 3)] for one in known],
     }
 
 
@@ -128,6 +143,7 @@ def masked(view: dict[str, Any]) -> dict[str, Any]:
         "preflight": None,
         "move": view["move"] and view["move"] | {"failed": None},
         "suggestion": None,
+        "utilization": None,
         "checkpoint": checkpoint and checkpoint | {"lost": []},
     }
 

@@ -375,6 +375,16 @@ def test_the_panels_show_the_lab_and_act_on_what_is_ours(pair: Pair) -> None:
         assert set(mine) == {"panel.ipynb", "elsewhere", "waits"}
         assert (mine["panel.ipynb"]["here"], mine["panel.ipynb"]["path"]) == (True, "panel.ipynb")
         assert (mine["waits"]["here"], mine["waits"]["path"], mine["waits"]["state"]) == (False, None, "queued")
+        ours = f"/gpufair/lab/mine/{kernel}"
+        assert server.call("POST", f"{ours}/checkpoint")[0] == 202
+        wait_until(lambda: server.get(f"{ours}/checkpoints")["checkpoints"])
+        first = server.get(f"{ours}/checkpoints")["checkpoints"][0]["id"]
+        assert server.call("POST", f"{ours}/restore", {"checkpoint": "none"})[0] == 404
+        assert server.call("POST", f"{ours}/restore", {"checkpoint": first})[0] == 202
+        assert server.get(f"/gpufair/lab/mine/{other.id}/log") == {"text": "", "start": 0, "after": 0, "ended": False}
+        assert server.call("POST", f"{ours}/attach")[0] == 200, "it is here already"
+        assert server.call("POST", f"/gpufair/lab/mine/{waits.id}/attach")[0] == 409, "it has no notebook"
+        assert server.call("GET", f"/gpufair/lab/mine/{bens.id}/log")[0] == 404, "it is another's"
         assert server.call("POST", f"/gpufair/lab/mine/{waits.id}/stop")[0] == 202
         wait_until(lambda: client.workload(waits.id).state == "ended")
         assert server.call("POST", f"/gpufair/lab/mine/{waits.id}/stop")[0] == 404, "it is over"

@@ -53,15 +53,24 @@ async def test_where_gpu_time_went(tmp_path: Path) -> None:
         await reports((1, "utilization", minute), (2, "utilization", {"span_s": 60.0, "gpus": [["GPU-a", 1.0]]}))
         await reports((2, "utilization", minute), (3, "utilization", {"span_s": 60, "gpus": [["GPU-a", 1.5]]}))
         await reports((4, "utilization", {"span_s": 0, "gpus": []}), (5, "utilization", {"gpus": [["GPU-a", True]]}))
-        await pass_time(it, 1800)
+        heard = it.runtime.broadcast.subscribe()
+        owner, other = (it.secrets.user_token(user) for user in ("ada", "bo"))
+        mine, his = [(await client.get(f"{API}/workloads/w1", headers=bearer(one))).json() for one in (owner, other)]
+        assert mine["utilization"] == {"at_s": it.runtime.now() / 1000, "fraction": 1.0, "gpus": [["n1", "GPU-a", 1.0]]}
+        assert his["utilization"] is None, "what somebody does with his GPUs is his own"
+        await reports((6, "utilization", minute))
+        assert not heard._line, "for those who ask: it is not told to everybody each minute"
+        await pass_time(it, 240)
+        assert (await client.get(f"{API}/workloads/w1", headers=bearer(owner))).json()["utilization"] is None, "long ago"
+        await pass_time(it, 1560)
         answer = await client.get(f"{API}/pyramid?since_s={START / 1000}", headers=bearer(it.secrets.user_token("bo")))
         seen = read(Pyramid, answer.json()).pools[0]
         assert (seen.pool, seen.start_s, seen.end_s) == ("default", START / 1000, START / 1000 + 3600)
         assert (seen.availability.of_gpu_s, seen.availability.ratio) == (7200, 1.0)
         assert (seen.occupancy.kept_gpu_s, seen.occupancy.ratio) == (3600, 0.5)
         assert [(loss.cause, loss.gpu_s) for loss in seen.occupancy.losses if loss.gpu_s] == [("idle", 3600)]
-        assert (seen.utilization.of_gpu_s, seen.utilization.kept_gpu_s, seen.utilization.ratio) == (120, 90, 0.75)
-        assert seen.utilization.coverage == pytest.approx(120 / 3600)
+        assert (seen.utilization.of_gpu_s, seen.utilization.kept_gpu_s, seen.utilization.ratio) == (180, 120, 120 / 180)
+        assert seen.utilization.coverage == pytest.approx(180 / 3600)
         assert (seen.charged_gpu_s, seen.unallocated_gpu_s) == (3600, 0)
         got = read(Deliveries, (await client.get(f"{API}/budgets/delivered?since_s={START / 1000}")).json()).pools[0]
         assert (got.capped, got.uncapped, got.worst) == (1.0, 1.0, None)
@@ -70,7 +79,7 @@ async def test_where_gpu_time_went(tmp_path: Path) -> None:
         assert [(one.user, one.charged_gpu_s) for one in a.researchers] == [("ada", 3600)]
         assert (b.path, b.owed_gpu_s, b.ratio) == ("b", 0, None)
         events = [one["kind"] for one in (await client.get(f"{API}/timeline")).json()["records"]]
-        assert events.count("UtilizationReported") == 2
+        assert events.count("UtilizationReported") == 3
 
 
 async def test_a_period_has_to_be_one(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ from gpufair.service.context import Context, context, principal
 from gpufair.service.contract import answers
 from gpufair.service.details import Pending
 from gpufair.service.explained import explanation_view
-from gpufair.service.models import ID_PATTERN, Extension, Nothing, PlainName, Resume, Submission
+from gpufair.service.models import ID_PATTERN, Extension, Nothing, PlainName, Restoring, Resume, Submission
 from gpufair.service.outputs import MAX_PAGE_BYTES, log_of
 from gpufair.service.pages import Cursor, Key, Limit, cut, place
-from gpufair.service.problems import BadRequest, Forbidden
+from gpufair.service.problems import BadRequest, Forbidden, NotFound
 from gpufair.service.submission import pools_for, span_of, spec_of
 from gpufair.service.turn import Turn
 from gpufair.service.views import masked
@@ -230,9 +230,14 @@ async def ask_preflight(request: Request, workload: Id, body: Annotated[Nothing 
 
 
 @router.post("/{workload}/restore", status_code=202, responses=answers(WorkloadView, 202))
-async def restore(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
-    """Load the last checkpoint into the running kernel."""
+async def restore(request: Request, workload: Id, body: Annotated[Restoring | None, Body()] = None) -> Answer:
+    """Load the last checkpoint, or an older one that is still there, into the running kernel."""
     it = context(request)
+    wanted = None if body is None else body.checkpoint
+    if wanted is not None:
+        there = [one["id"] for one in (await checkpoints(request, workload))["checkpoints"]]
+        if wanted not in there:
+            raise NotFound(f"workload {workload!r} has no checkpoint {wanted!r} (any more); it has: {', '.join(there) or 'none'}")
 
     def step(turn: Turn, known: Workload) -> None:
         require_running(known, "restore", "resume it; it is then restored as it starts")
@@ -240,7 +245,7 @@ async def restore(request: Request, workload: Id, body: Annotated[Nothing | None
         last = turn.state.workload(session).checkpoint
         if last is None:
             raise WrongPhase(known.id, known.phase, "restore", "and it has no checkpoint yet")
-        command(it, turn, known, "restore", {"id": last.id})
+        command(it, turn, known, "restore", {"id": wanted or last.id})
 
     return await act(request, workload, step, kernel=True)
 
