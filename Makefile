@@ -7,7 +7,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.installed
 SOURCES := pyproject.toml labextension/package.json labextension/package-lock.json labextension/tsconfig.json labextension/widget.mjs \
-  $(shell find labextension/src jupyter_gpufair/kernelspecs jupyter_gpufair/etc -type f 2>/dev/null)
+  $(shell find labextension/schema labextension/src jupyter_gpufair/kernelspecs jupyter_gpufair/etc -type f 2>/dev/null)
 
 # The newest Python that works. A name on PATH proves nothing (version managers leave empty shims), so each is run.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \

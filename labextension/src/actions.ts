@@ -12,7 +12,7 @@ import type { Sessions } from './model';
 import { showWhy } from './lab/apply';
 import { LabReader } from './lab/reader';
 import { act, request, serverNow } from './request';
-import { allows, clock, detailText, movable } from './text';
+import { allows, clock, detailText, movable, onGpus } from './text';
 import { trans } from './trans';
 import type { Action, ISession } from './wire';
 
@@ -52,6 +52,9 @@ export function commandOf(action: Action): string {
 }
 
 function labelOf(action: Action, session: ISession | null): string {
+  if (action === 'park' && session && onGpus(session)) {
+    return trans.__('Park and Release GPUs');
+  }
   return action === 'open' && session && movable(session) ? trans.__('Move to a CPU Node') : named(action)[0];
 }
 
@@ -84,7 +87,7 @@ async function agreed(session: ISession): Promise<boolean> {
   return answer.button.accept;
 }
 
-async function showDetails(session: ISession): Promise<void> {
+export async function showDetails(session: ISession): Promise<void> {
   const body = new Widget();
   body.addClass('jp-gpufair-details');
   const more = trans.__('More in a terminal: %1', `gpufair why ${session.workload_id.slice(0, 8)}`);

@@ -4,6 +4,7 @@
 import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator } from '@jupyterlab/translation';
 
@@ -14,6 +15,7 @@ import { Sessions } from './model';
 import { addNotices } from './notices';
 import { addOutputs } from './outputs';
 import { SessionStatus } from './status';
+import type { Manners } from './told';
 import { DOMAIN, speak, trans } from './trans';
 
 const sessionStatus: JupyterFrontEndPlugin<void> = {
@@ -21,19 +23,29 @@ const sessionStatus: JupyterFrontEndPlugin<void> = {
   description: "Shows the state of this notebook's GPU session, and what can be done with it.",
   autoStart: true,
   requires: [INotebookTracker],
-  optional: [ITranslator, IStatusBar, ICommandPalette],
+  optional: [ITranslator, IStatusBar, ICommandPalette, ISettingRegistry],
   activate: (
     app: JupyterFrontEnd,
     tracker: INotebookTracker,
     translator: ITranslator | null,
     statusBar: IStatusBar | null,
-    palette: ICommandPalette | null
+    palette: ICommandPalette | null,
+    registry: ISettingRegistry | null
   ) => {
     speak(translator?.load(DOMAIN));
     const settings = app.serviceManager.serverSettings;
     const sessions = new Sessions(app.serviceManager, tracker);
     addCommands(app.commands, sessions, settings);
-    addNotices(sessions, settings);
+    let manners: Manners = {};
+    void registry?.load(sessionStatus.id).then(
+      wanted => {
+        const read = () => (manners = wanted.composite as Manners);
+        wanted.changed.connect(read);
+        read();
+      },
+      error => console.warn('gpufair: the settings could not be read', error)
+    );
+    addNotices(sessions, settings, () => manners);
     addOutputs(tracker, sessions, settings);
     for (const command of [...ACTIONS.map(commandOf), EXTEND, DETAILS]) {
       palette?.addItem({ command, category: trans.__('GPU Fair Share') });

@@ -1,27 +1,35 @@
 /**
- * Notifications: the kernel died and can be restored; the session does not use its GPUs; it was preempted; it is back.
+ * Notifications: the kernel died and can be restored; the session does not use its GPUs; it has to leave; it left; it is back.
  */
 import { Notification } from '@jupyterlab/apputils';
 import type { ServerConnection } from '@jupyterlab/services';
 
-import { perform } from './actions';
+import { perform, showDetails } from './actions';
 import type { IChange, Sessions } from './model';
 import { serverNow } from './request';
-import { MOVE_TO_CPU, clock, lostText } from './text';
+import { MOVE_TO_CPU, clock, localised, lostText } from './text';
+import { type Kind, type Manners, mannerOf, minutesUntil, newsOf } from './told';
 import { trans } from './trans';
 import type { ISession } from './wire';
 
 type Subject = 'restore' | 'suggestion' | 'move';
+/** 10 s: news go by themselves, and stay in the list of notifications. */
+const NEWS_MS = 10_000;
+/** 15 s: who has waited no longer still looks. */
+const WAITED_MS = 15_000;
 
 /** One notification for each session and subject: a newer one takes the place of the older. */
 class Notices {
-  constructor(private readonly _settings: ServerConnection.ISettings) {}
+  constructor(
+    private readonly _settings: ServerConnection.ISettings,
+    private readonly _manners: () => Manners
+  ) {}
 
   offerRestore(session: ISession): void {
     const question = session.checkpoint
       ? trans.__('The kernel died. Restore the state saved at %1?', clock(session.checkpoint.at_s, serverNow()))
       : trans.__('The kernel died. Restore the last checkpoint?');
-    this._show(session, 'restore', question, 'warning', [
+    this._show(session, ['restore', 'kernelDied'], question, 'warning', [
       {
         label: trans.__('Restore'),
         caption: trans.__('Bring the saved variables back into the new kernel'),
@@ -33,7 +41,7 @@ class Notices {
 
   /** One click moves it; "Not now" is for as long as it has these GPUs. */
   offerCpu(session: ISession, text: string): void {
-    this._show(session, 'suggestion', text, 'info', [
+    this._show(session, ['suggestion', 'unusedGpus'], text, 'info', [
       {
         label: trans.__('Move to CPU'),
         caption: trans.__('Save the session, give its GPUs back, and go on with all variables on a CPU node'),
@@ -55,8 +63,26 @@ class Notices {
     }
   }
 
+  leaves(session: ISession): void {
+    const [nowS, byS] = [serverNow(), session.deadline_s ?? 0];
+    const left = minutesUntil(byS, nowS);
+    const told = trans._n(
+      'The session is saved, and gives its GPUs back within a minute (by %2).',
+      'The session is saved, and gives its GPUs back within %1 minutes (by %2).',
+      left,
+      clock(byS, nowS)
+    );
+    const why = localised(session.reason, nowS);
+    this._show(session, ['move', 'preemption'], why ? `${told} ${why}` : told, 'warning');
+  }
+
+  started(session: ISession): void {
+    const told = session.node ? trans.__('The session has started on %1.', session.node) : trans.__('The session has started.');
+    this._show(session, ['move', 'started'], told, 'success');
+  }
+
   preempted(session: ISession): void {
-    this._show(session, 'move', session.reason || trans.__('The session gave its GPUs back.'), 'warning');
+    this._show(session, ['move', 'preemption'], session.reason || trans.__('The session gave its GPUs back.'), 'warning');
   }
 
   restored(session: ISession): void {
@@ -64,24 +90,35 @@ class Notices {
       ? trans.__('The session is back on %1, with its variables.', session.node)
       : trans.__('The session is back, with its variables.');
     const message = `${back} ${lostText(session)}`.trim();
-    this._show(session, 'move', message, session.lost.length ? 'warning' : 'success');
+    const missing = {
+      label: trans.__('What is missing'),
+      caption: trans.__('Everything that did not come back, with the reasons; also under Show Session Details'),
+      callback: () => void showDetails(session)
+    };
+    const actions = session.lost.length ? [missing] : [];
+    this._show(session, ['move', 'restored'], message, session.lost.length ? 'warning' : 'success', actions);
   }
 
   stayed(session: ISession): void {
-    this._show(session, 'move', trans.__('The session stays on its GPUs: %1', session.not_moved), 'warning');
+    this._show(session, ['move', 'unusedGpus'], trans.__('The session stays on its GPUs: %1', session.not_moved), 'warning');
   }
 
   private _show(
     session: ISession,
-    subject: Subject,
+    [subject, kind]: [Subject, Kind],
     message: string,
     type: 'info' | 'warning' | 'success',
     actions: Notification.IAction[] = []
   ): void {
+    const manner = mannerOf(kind, this._manners());
+    if (manner === 'never') {
+      return;
+    }
     const key = `${session.kernel_id} ${subject}`;
     const known = this._shown.get(key);
-    // An offer stays until it is answered or void; news go by themselves, and stay in the notification centre.
-    const autoClose: number | false = subject === 'move' ? 10_000 : false;
+    // An offer stays until it is answered or void. JupyterLab pops nothing up that closes after 0 ms, but lists it; where
+    // its own "Do Not Disturb" is on it does so with all.
+    const autoClose: number | false = manner === 'quiet' ? 0 : subject === 'move' ? NEWS_MS : false;
     if (known === undefined || !Notification.update({ id: known, message, type, actions, autoClose })) {
       this._shown.set(key, Notification.emit(message, type, { actions, autoClose }));
     }
@@ -90,12 +127,11 @@ class Notices {
   private readonly _shown = new Map<string, string>();
 }
 
-const HOLDING = new Set(['running', 'checkpointing', 'stopping']);
-const WAITING = new Set(['queued', 'parked']);
-
 /** Says what happened to the sessions of this page's notebooks. */
-export function addNotices(sessions: Sessions, settings: ServerConnection.ISettings): void {
-  const notices = new Notices(settings);
+export function addNotices(sessions: Sessions, settings: ServerConnection.ISettings, manners: () => Manners): void {
+  const notices = new Notices(settings, manners);
+  /** Since when a session is seen to wait, by this browser's clock. */
+  const since = new Map<string, number>();
   sessions.changed.connect((_, { before, after }: IChange) => {
     // Every browser of this server hears of every session.
     if (!sessions.panelOf(after)) {
@@ -112,16 +148,27 @@ export function addNotices(sessions: Sessions, settings: ServerConnection.ISetti
     } else if (!asks && asked) {
       notices.withdraw(after, 'suggestion');
     }
+    const waits = after.state === 'queued' || after.state === 'starting';
+    const waitedMs = Date.now() - (since.get(after.kernel_id) ?? Date.now());
+    if (!waits) {
+      since.delete(after.kernel_id);
+    } else if (!since.has(after.kernel_id)) {
+      since.set(after.kernel_id, Date.now());
+    }
     if (before === null) {
       return;
     }
-    if (after.not_moved && !before.not_moved) {
-      notices.stayed(after);
-    }
-    if (HOLDING.has(before.state) && WAITING.has(after.state)) {
-      notices.preempted(after);
-    } else if (before.state === 'restoring' && after.state === 'running') {
-      notices.restored(after);
+    switch (newsOf(before, after)) {
+      case 'stayed':
+        return notices.stayed(after);
+      case 'leaves':
+        return notices.leaves(after);
+      case 'left':
+        return notices.preempted(after);
+      case 'started':
+        return waitedMs >= WAITED_MS ? notices.started(after) : undefined;
+      case 'restored':
+        return notices.restored(after);
     }
   });
 }

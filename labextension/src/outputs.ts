@@ -12,6 +12,7 @@ import type { Kernel, KernelMessage, ServerConnection } from '@jupyterlab/servic
 import { kernelIdOf, type Sessions } from './model';
 import { latestByCell, missing, withNote } from './recorded';
 import { getCells, getOutputs } from './request';
+import { trans } from './trans';
 import type { ICell, IExecution } from './wire';
 
 /** 250 ms: a cell that prints a progress bar sends many messages, and one reading of the record covers them. */
@@ -22,6 +23,9 @@ const AGAIN_MS = 2_000;
 const AGAIN_MOST_MS = 30_000;
 /** Metadata of a cell whose output the user cleared: of which execution. It stays cleared when the notebook is opened again. */
 const CLEARED = 'gpufair_cleared';
+
+/** The error under a cell that a preemption has cut. */
+const CUT = 'SessionPreempted';
 
 class NotebookOutputs {
   constructor(
@@ -107,6 +111,9 @@ class NotebookOutputs {
     if (message.header.msg_type === 'update_display_data' && this._shown.size > 0) {
       // JupyterLab knows only displays that it has drawn from messages.
       this._redraw = true;
+      this.soon(this._gatherMs);
+    }
+    if (message.header.msg_type === 'error' && (message as KernelMessage.IErrorMsg).content.ename === CUT) {
       this.soon(this._gatherMs);
     }
     if (this._awaited.has(parent.msg_id) || (this._cutOff.has(parent.msg_id) && isIdle(message))) {
@@ -216,6 +223,7 @@ class NotebookOutputs {
         continue;
       }
       const model = cell.model as ICodeCellModel;
+      note(cell, waiting.some(one => one.cell_id === model.id && one.state === 'held') ? 'held' : wasCut(model) ? 'cut' : null);
       const execution = this._shown.get(model.id);
       const runs = execution !== undefined && this._awaited.has(execution);
       if (ownRequest(cell)?.live) {
@@ -245,6 +253,7 @@ class NotebookOutputs {
 
   private _scheduled(_: unknown, { notebook, cell }: { notebook: Notebook; cell: Cell }): void {
     if (notebook === this._panel.content) {
+      note(cell, null);
       this._starred.delete(cell.model.id);
       this._shown.delete(cell.model.id);
       cell.model.deleteMetadata(CLEARED);
@@ -276,6 +285,23 @@ function ownRequest(cell: Cell): { id: string; live: boolean } | null {
   // Null before the first request, whatever its type says.
   const future = (cell as CodeCell).outputArea?.future as CodeCell['outputArea']['future'] | null | undefined;
   return future ? { id: future.msg.header.msg_id, live: !future.isDisposed } : null;
+}
+
+/** Whether a cell's last run was cut by a preemption: its output says so, in a document that was saved since as well. */
+function wasCut(model: ICodeCellModel): boolean {
+  const last = model.outputs.length ? model.outputs.get(model.outputs.length - 1).toJSON() : null;
+  return last?.output_type === 'error' && last.ename === CUT;
+}
+
+/** Say beside a cell what is the matter with it: `[*]` alone is also what a cell shows that runs. */
+function note(cell: Cell, what: 'held' | 'cut' | null): void {
+  if (what === null) {
+    delete cell.node.dataset.gpufair;
+    delete cell.node.dataset.gpufairNote;
+    return;
+  }
+  cell.node.dataset.gpufair = what;
+  cell.node.dataset.gpufairNote = what === 'held' ? trans.__('waits for the session') : trans.__('cut by a preemption');
 }
 
 function isIdle(message: KernelMessage.IMessage): boolean {

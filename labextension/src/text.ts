@@ -51,6 +51,16 @@ export function resources(session: ISession): string {
   return session.gpu_type ? `${session.gpus} × ${session.gpu_type}` : gpus(session.gpus);
 }
 
+/** Whether it holds GPUs now. */
+export function onGpus(session: ISession): boolean {
+  return session.state === 'running' && session.gpus > 0 && !session.on_cpu;
+}
+
+/** Whether somebody else takes its GPUs: not its own wish, nor its idleness, nor the end of the service. */
+export function cut(session: ISession): boolean {
+  return session.leaving !== null && !['park', 'idle', 'shutdown'].includes(session.leaving);
+}
+
 /** Whether the text changes by itself as time passes. */
 export function ticks(session: ISession, nowS: number): boolean {
   return session.state === 'running' && !session.moving && session.protected_until_s !== null && session.protected_until_s > nowS;
@@ -119,7 +129,9 @@ export function stateText(session: ISession, nowS: number): string {
         ? trans.__('restoring %1 %', Math.floor(session.progress * 100))
         : stateWord(session.state);
     case 'checkpointing':
-      return stateWord(session.state);
+      return cut(session) && session.deadline_s !== null
+        ? trans.__('saving, has to leave by %1', clock(session.deadline_s, nowS))
+        : stateWord(session.state);
     default:
       return session.withheld || stateWord(session.state);
   }
@@ -127,7 +139,10 @@ export function stateText(session: ISession, nowS: number): string {
 
 /** The line in the status bar. */
 export function statusText(session: ISession, nowS: number): string {
-  const parts = [resources(session), stateText(session, nowS)];
+  const has = resources(session);
+  const busy = onGpus(session) && session.utilization !== null;
+  const parts = [busy ? trans.__('%1 %2 % busy', has, Math.round(100 * (session.utilization ?? 0))) : has];
+  parts.push(stateText(session, nowS));
   if (session.held_cells > 0) {
     parts.push(trans._n('%1 cell held', '%1 cells held', session.held_cells));
   }
@@ -153,6 +168,13 @@ export function detailText(session: ISession, nowS: number): string {
   if (session.node) {
     const devices = session.device_ids.length ? ` (${session.device_ids.join(', ')})` : '';
     lines.push(trans.__('Node: %1', `${session.node}${devices}`));
+  }
+  if (onGpus(session)) {
+    lines.push(
+      session.utilization === null
+        ? trans.__('How busy the GPUs are is not known: nothing measures them.')
+        : trans.__('GPUs busy in the last minute: %1 %', Math.round(100 * session.utilization))
+    );
   }
   if (session.checkpoint) {
     lines.push(trans.__('Saved at %1, %2', clock(session.checkpoint.at_s, nowS), size(session.checkpoint.size_bytes)));

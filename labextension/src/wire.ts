@@ -46,6 +46,12 @@ export interface ISession {
   device_ids: string[];
   /** Unix seconds until which nobody may take the GPUs away. */
   protected_until_s: number | null;
+  /** Unix seconds until which it has to have given its GPUs back, while it does. */
+  deadline_s: number | null;
+  /** Why it gives them back: `park`, `idle` and `shutdown` are no surprise, `rank`, `landing`, `drain` and others are. */
+  leaving: string | null;
+  /** How busy its GPUs were in the last minute, from 0 to 1; null where nobody measured it. */
+  utilization: number | null;
   /** Place in the queue, from 1. */
   position: number | null;
   /** Unix seconds at which the session is expected to start. */

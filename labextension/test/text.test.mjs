@@ -15,6 +15,9 @@ const session = (changes = {}) => ({
   node: 'node-a',
   device_ids: ['GPU-1'],
   protected_until_s: null,
+  deadline_s: null,
+  leaving: null,
+  utilization: null,
   position: null,
   estimate_s: null,
   start_by_s: null,
@@ -62,10 +65,22 @@ test('each state has its words', () => {
   const withheld = 'waiting for 3f2a81c0 to end';
   assert.equal(at({ state: 'parked', withheld }), `1 GPU · ${withheld}`);
   assert.equal(at({ state: 'checkpointing' }), '1 GPU · saving');
+  assert.equal(at({ state: 'checkpointing', leaving: 'park', deadline_s: NOW + 60 }), '1 GPU · saving');
+  assert.match(at({ state: 'checkpointing', leaving: 'rank', deadline_s: NOW + 60 }), /saving, has to leave by \d\d:\d\d$/);
   assert.equal(at({ gpus: 0, protected_until_s: NOW + 9 }), 'CPU · running');
   for (const state of ['starting', 'restoring', 'stopping', 'ended']) {
     assert.equal(at({ state, gpus: 4 }), `4 GPUs · ${state}`);
   }
+});
+
+test('how busy the GPUs are is told where it is measured, and only there', () => {
+  assert.equal(statusText(session({ utilization: 0.874 }), NOW), '1 GPU 87 % busy · running');
+  assert.equal(statusText(session({ utilization: 0 }), NOW), '1 GPU 0 % busy · running');
+  assert.equal(statusText(session({ utilization: 0.5, on_cpu: true }), NOW), '1 GPU · open on a CPU node');
+  assert.equal(statusText(session({ utilization: 0.5, state: 'parked' }), NOW), '1 GPU · parked');
+  assert.match(detailText(session({ utilization: 0.874 }), NOW), /GPUs busy in the last minute: 87 %/);
+  assert.match(detailText(session(), NOW), /How busy the GPUs are is not known/);
+  assert.doesNotMatch(detailText(session({ gpus: 0 }), NOW), /busy/);
 });
 
 test('a restore says how far it has come', () => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -121,7 +122,7 @@ def test_the_menu_works_from_the_keyboard(lab: Lab, ui: Look) -> None:
         page.locator(ITEM).focus()
         page.keyboard.press("Enter")
         items = page.locator(".jp-gpufair-menu .lm-Menu-item")
-        actions = ["Save Session Now", "Park Session", "Move to a CPU Node", "Extend Protection…"]
+        actions = ["Save Session Now", "Park and Release GPUs", "Move to a CPU Node", "Extend Protection…"]
         offered = [*actions, "Show Session Details"]
         expect(items).to_have_text(offered)
         page.keyboard.press("Escape")
@@ -223,6 +224,46 @@ def test_preemption_and_return_are_told(lab: Lab, ui: Look) -> None:
         tell(lab, kernel_id, state="restoring", node="node-b", lost=lost)
         tell(lab, kernel_id, node="node-b", lost=lost)
         expect(toasts).to_contain_text(["The session is back on node-b, with its variables. Not saved: reader."])
+
+    ui(look)
+
+
+OURS, JUPYTERS = "@gpufair/labextension:session-status", "@jupyterlab/apputils-extension:notification"
+
+
+def test_news_are_told_as_their_reader_wants_them(lab: Lab, ui: Look) -> None:
+    """What has to leave says until when; with Do Not Disturb, ours or JupyterLab's own, all is listed and nothing pops up."""
+    lab.write_notebook("quiet.ipynb", "python3", {"a": "1"})
+    leaving = {"state": "checkpointing", "leaving": "rank", "reason": "ben is under his share."}
+    lost = [{"name": "reader", "reason": "an open file"}]
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "quiet.ipynb")
+        toasts, item = page.locator(".Toastify__toast"), page.locator(ITEM)
+
+        def preempted() -> None:
+            tell(lab, kernel_id)
+            expect(item).to_have_text("1 GPU · running")
+            tell(lab, kernel_id, deadline_s=time.time() + 119, **leaving)
+            expect(item).to_have_text(re.compile(r"saving, has to leave by \d\d:\d\d"))
+
+        preempted()
+        expect(toasts).to_contain_text(["gives its GPUs back within 2 minutes"])
+        expect(toasts).to_contain_text(["ben is under his share."])
+        tell(lab, kernel_id, state="restoring", lost=lost)
+        tell(lab, kernel_id, lost=lost)
+        toasts.get_by_role("button", name="What is missing").click()
+        expect(page.locator(".jp-Dialog")).to_contain_text("Not saved: reader (an open file)")
+        page.keyboard.press("Escape")
+        expect(toasts).to_have_count(0)
+        for plugin, name in (OURS, "doNotDisturb"), (JUPYTERS, "doNotDisturbMode"):
+            lab.request("PUT", f"lab/api/settings/{plugin}", {"raw": json.dumps({name: True})})
+            assert lab.open(page, "quiet.ipynb") == kernel_id
+            preempted()
+            bell = page.locator(".jp-Notification-Status")
+            expect(bell).to_contain_text("1")
+            expect(toasts).to_have_count(0)
+            lab.request("PUT", f"lab/api/settings/{plugin}", {"raw": "{}"})
 
     ui(look)
 

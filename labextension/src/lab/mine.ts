@@ -1,11 +1,12 @@
 /**
  * The reader's own sessions and runs, on all servers, with what can be done with each.
  */
-import { allows, detailText, statusText } from '../text.js';
+import { allows, clock, detailText, statusText } from '../text.js';
 import { trans } from '../trans.js';
 import { Rows, element, press, write } from './dom.js';
 import type { MyAction } from './reader.js';
-import type { IExplanation, IMine } from './wire.js';
+import { CheckpointFold, type ITraces, LogFold } from './traces.js';
+import type { IExplanation, IMine, ITrace } from './wire.js';
 
 const ACTIONS: MyAction[] = ['checkpoint', 'park', 'resume', 'open', 'stop'];
 
@@ -15,6 +16,7 @@ function labelOf(action: MyAction): string {
     park: trans.__('Park'),
     resume: trans.__('Resume'),
     open: trans.__('Open on CPU'),
+    restore: trans.__('Restore'),
     stop: trans.__('End')
   };
   return labels[action];
@@ -22,9 +24,12 @@ function labelOf(action: MyAction): string {
 
 export interface IDoing {
   act(session: IMine, action: MyAction): void;
+  /** Its notebook, on its kernel: taken up first where another server began it. */
   open(session: IMine): void;
   /** Make the change that a why-card names, once its owner agrees; whether it was made. */
   apply?(id: string, why: IExplanation): Promise<boolean>;
+  /** Go back to a checkpoint, of which this is the moment. */
+  restore(session: IMine, checkpoint: string, at: string): void;
 }
 
 export class MineView {
@@ -32,16 +37,30 @@ export class MineView {
 
   constructor(
     private readonly _doing: IDoing | null,
+    private readonly _traces: ITraces,
     private readonly _now: () => number
   ) {
     const list = element('ul', { class: 'jp-gpufair-list', 'aria-label': trans.__('My sessions') });
     this.node.append(this._none, list);
-    this._rows = new Rows<IMine>(list, one => one.workload_id, () => card(), (row, one) => this._update(row, one));
+    this._rows = new Rows<IMine>(list, one => one.workload_id, one => this._card(one), (row, one) => this._update(row, one));
   }
 
   show(sessions: IMine[]): void {
     this._sessions = sessions;
+    const here = new Set(sessions.map(one => one.workload_id));
+    for (const id of this._folds.keys()) {
+      if (!here.has(id)) {
+        this._folds.delete(id);
+      }
+    }
     this.draw();
+    this._folds.forEach(folds => folds.checkpoints.look());
+  }
+
+  /** Redraw what time changes, and follow the logs that are open. */
+  tick(): void {
+    this.draw();
+    this._folds.forEach(folds => folds.log.look());
   }
 
   draw(): void {
@@ -54,7 +73,8 @@ export class MineView {
     const [title, state, buttons] = row.children as unknown as HTMLElement[];
     write(title, one.name);
     title.title = one.path ?? one.workload_id;
-    write(state, statusText(one, this._now()));
+    const elsewhere = this._doing !== null && one.kind === 'session' && !one.here;
+    write(state, [statusText(one, this._now()), elsewhere ? trans.__('not open on this server') : ''].filter(Boolean).join(' · '));
     state.title = detailText(one, this._now());
     row.dataset.state = one.state;
     const doing = this._doing;
@@ -62,11 +82,17 @@ export class MineView {
       return;
     }
     const wanted = ACTIONS.filter(action => action === 'stop' || may(one, action));
-    const shown = [...(one.path === null ? [] : ['notebook']), ...wanted].join(' ');
+    const opens = one.path === null ? [] : [elsewhere ? trans.__('Re-attach') : trans.__('Notebook')];
+    const shown = [...opens, ...wanted].join(' ');
+    const folds = this._folds.get(one.workload_id);
+    if (folds) {
+      folds.checkpoints.node.hidden = one.kind !== 'session';
+      folds.checkpoints.restorable = allows(one, 'restore') && one.state === 'running';
+    }
     if (buttons.dataset.shown !== shown) {
       buttons.dataset.shown = shown;
       buttons.replaceChildren(
-        ...(one.path === null ? [] : [press(trans.__('Notebook'), () => doing.open(one))]),
+        ...opens.map(label => press(label, () => doing.open(one))),
         ...wanted.map(action => press(labelOf(action), () => doing.act(one, action)))
       );
       for (const button of buttons.children) {
@@ -75,7 +101,21 @@ export class MineView {
     }
   }
 
+  private _card(one: IMine): HTMLElement {
+    const doing = this._doing;
+    if (!doing) {
+      return card();
+    }
+    const { workload_id: id, name } = one;
+    const log = new LogFold(name, after => this._traces.log(id, after));
+    const back = (to: ITrace) => doing.restore(one, to.id, clock(to.at_s, this._now()));
+    const checkpoints = new CheckpointFold(name, () => this._traces.checkpoints(id), back, this._now);
+    this._folds.set(id, { log, checkpoints });
+    return card(checkpoints.node, log.node);
+  }
+
   private readonly _none = element('p', { class: 'jp-gpufair-small' });
+  private readonly _folds = new Map<string, { log: LogFold; checkpoints: CheckpointFold }>();
   private readonly _rows: Rows<IMine>;
   private _sessions: IMine[] = [];
 }
@@ -85,12 +125,13 @@ function may(one: IMine, action: Exclude<MyAction, 'stop'>): boolean {
   return (one.kind === 'session' || action === 'park' || action === 'resume') && allows(one, action);
 }
 
-function card(): HTMLElement {
+function card(...folds: HTMLElement[]): HTMLElement {
   return element(
     'li',
     { class: 'jp-gpufair-card' },
     element('span', { class: 'jp-gpufair-budget-name' }),
     element('span', { class: 'jp-gpufair-small' }),
-    element('div', { class: 'jp-gpufair-buttons' })
+    element('div', { class: 'jp-gpufair-buttons' }),
+    ...folds
   );
 }

@@ -47,7 +47,7 @@ export function makeParts(
     teams.know(answer.allocations.map(one => teamOf(one.path)));
     return answer;
   };
-  const mine = new MineView(doing, now);
+  const mine = new MineView(doing, reader, now);
   const queue = new QueueView(teams, id => reader.why(id), doing?.apply);
   const budgets = new BudgetsView(teams, path => reader.overTime(path, BINS));
   const debate = new DebateView(reader, now, decided);
@@ -61,7 +61,7 @@ export function makeParts(
       title: trans.__('My Sessions'),
       node: mine.node,
       refresh: async () => mine.show(await reader.mine()),
-      tick: () => mine.draw()
+      tick: () => mine.tick()
     },
     queue: {
       title: trans.__('Queue'),

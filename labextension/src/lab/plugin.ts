@@ -51,8 +51,14 @@ const lab: JupyterFrontEndPlugin<void> = {
     const settings = app.serviceManager.serverSettings;
     const reader = new LabReader((path, init, query) => request(settings, path, init, query));
     const doing = {
-      open: (session: IMine) => void app.commands.execute('docmanager:open', { path: session.path }),
+      open: async (session: IMine) => {
+        // Without its kernel here, the notebook would begin a second session.
+        if (session.here || session.kind !== 'session' || (await told(reader.attach(session.workload_id)))) {
+          await app.commands.execute('docmanager:open', { path: session.path });
+        }
+      },
       act: (session: IMine, action: MyAction) => void perform(reader, session, action),
+      restore: (session: IMine, checkpoint: string, at: string) => void goBack(reader, session, checkpoint, at),
       apply: async (id: string, why: IExplanation) => {
         const made = await applyChange(reader, id, why);
         panel.refresh();
@@ -110,6 +116,29 @@ const lab: JupyterFrontEndPlugin<void> = {
   }
 };
 
+/** A kernel that lives has variables of its own, which a restore replaces. */
+async function goBack(reader: LabReader, session: IMine, checkpoint: string, at: string): Promise<void> {
+  const answer = await showDialog({
+    title: trans.__('Restore the checkpoint of %1?', at),
+    body: trans.__('Variables of %1 that changed since then go back to their saved values.', session.name),
+    buttons: [Dialog.cancelButton(), Dialog.warnButton({ label: trans.__('Restore') })]
+  });
+  if (answer.button.accept) {
+    await told(reader.act(session.workload_id, 'restore', checkpoint));
+  }
+}
+
+/** Wait for something; what is refused is shown in the server's own words. Whether it went well. */
+async function told(work: Promise<void>): Promise<boolean> {
+  try {
+    await work;
+    return true;
+  } catch (error) {
+    Notification.error(error instanceof Error ? error.message : String(error), { autoClose: 10_000 });
+    return false;
+  }
+}
+
 async function perform(reader: LabReader, session: IMine, action: MyAction): Promise<void> {
   if (action === 'stop') {
     const answer = await showDialog({
@@ -124,11 +153,7 @@ async function perform(reader: LabReader, session: IMine, action: MyAction): Pro
       return;
     }
   }
-  try {
-    await reader.act(session.workload_id, action);
-  } catch (error) {
-    Notification.error(error instanceof Error ? error.message : String(error), { autoClose: 10_000 });
-  }
+  await told(reader.act(session.workload_id, action));
 }
 
 export default lab;

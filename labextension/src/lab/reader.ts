@@ -9,6 +9,7 @@ import type {
   IDeliveries,
   IExplanation,
   IGpuHistory,
+  ILog,
   IMine,
   INode,
   IOverTime,
@@ -16,6 +17,7 @@ import type {
   IPyramid,
   IQueue,
   ITour,
+  ITrace,
   IWhatIf,
   IWish,
   IWorkload
@@ -25,7 +27,7 @@ import { FIELDS } from './wire.js';
 /** Calls `gpufair/…` of the server; the answer's JSON, null where there is no such thing (404). */
 export type Ask = (path: string[], init?: RequestInit, query?: Record<string, string>) => Promise<unknown>;
 
-export type MyAction = 'checkpoint' | 'park' | 'resume' | 'open' | 'stop';
+export type MyAction = 'checkpoint' | 'park' | 'resume' | 'open' | 'restore' | 'stop';
 
 export class LabReader {
   constructor(private readonly _ask: Ask) {}
@@ -141,8 +143,24 @@ export class LabReader {
     await this._ask(['lab', 'mine', id, 'amend'], { method: 'POST', body: JSON.stringify(wish) });
   }
 
-  async act(id: string, action: MyAction): Promise<void> {
-    await this._ask(['lab', 'mine', id, action], { method: 'POST' });
+  async act(id: string, action: MyAction, checkpoint?: string): Promise<void> {
+    const body = checkpoint === undefined ? {} : { body: JSON.stringify({ checkpoint }) };
+    await this._ask(['lab', 'mine', id, action], { method: 'POST', ...body });
+  }
+
+  /** Have this server take up a session that another one began, so that its notebook opens on it. */
+  async attach(id: string): Promise<void> {
+    await this._ask(['lab', 'mine', id, 'attach'], { method: 'POST' });
+  }
+
+  async checkpoints(id: string): Promise<ITrace[]> {
+    return ((await this._ask(['lab', 'mine', id, 'checkpoints'])) as { checkpoints: ITrace[] } | null)?.checkpoints ?? [];
+  }
+
+  /** The end of what it wrote; of one that is gone there is nothing more. */
+  async log(id: string, after: number): Promise<ILog> {
+    const answer = await this._ask(['lab', 'mine', id, 'log'], {}, { after: String(after) });
+    return (answer as ILog | null) ?? { text: '', start: after, after, ended: true };
   }
 
   private async _sent(path: string[], body?: string, method = 'POST'): Promise<unknown> {

@@ -1,7 +1,7 @@
 /**
  * What the service says of the whole lab, as it says it; only the fields that are shown.
  */
-import type { ISession } from '../wire.js';
+import type { ILost, ISession } from '../wire.js';
 
 /** Fields of a workload of the lab: what is shown, and so all that is asked for. */
 const SHOWN: Record<keyof IWorkload, true> = {
@@ -120,6 +120,25 @@ export interface IMine extends ISession {
   here: boolean;
   /** Of its notebook, below this server's root; null where it is elsewhere. */
   path: string | null;
+}
+
+/** A checkpoint that is still there. */
+export interface ITrace {
+  id: string;
+  at_s: number;
+  size_bytes: number;
+  duration_s: number;
+  lost: ILost[];
+}
+
+/** The end of what was written. */
+export interface ILog {
+  text: string;
+  /** Where `text` begins: where that is not what was asked for, it takes the place of all that was had. */
+  start: number;
+  /** To be asked for the next time. */
+  after: number;
+  ended: boolean;
 }
 
 export interface IProfile {

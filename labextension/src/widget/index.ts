@@ -29,6 +29,11 @@ function render({ model, el }: { model: IModel; el: HTMLElement }): () => void {
   };
   const doing = {
     open: (session: { path: string | null }) => void window.open(`${server?.base ?? ''}lab/tree/${session.path}`),
+    restore: (session: { workload_id: string; name: string }, checkpoint: string, at: string) => {
+      if (window.confirm(trans.__('Bring the variables of %1 back to their values of %2?', session.name, at))) {
+        reader.act(session.workload_id, 'restore', checkpoint).then(refresh, said);
+      }
+    },
     act: (session: { workload_id: string; name: string }, action: Parameters<LabReader['act']>[1]) => {
       if (action !== 'stop' || window.confirm(trans.__('End %1? What was not saved is gone then.', session.name))) {
         reader.act(session.workload_id, action).then(refresh, said);
