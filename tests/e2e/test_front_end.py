@@ -234,7 +234,7 @@ OURS, JUPYTERS = "@gpufair/labextension:session-status", "@jupyterlab/apputils-e
 def test_news_are_told_as_their_reader_wants_them(lab: Lab, ui: Look) -> None:
     """What has to leave says until when; with Do Not Disturb, ours or JupyterLab's own, all is listed and nothing pops up."""
     lab.write_notebook("quiet.ipynb", "python3", {"a": "1"})
-    leaving = {"state": "checkpointing", "leaving": "rank", "reason": "ben is under his share."}
+    leaving: dict[str, Any] = {"state": "checkpointing", "leaving": "rank", "reason": "ben is under his share."}
     lost = [{"name": "reader", "reason": "an open file"}]
 
     def look(page: Page) -> None:

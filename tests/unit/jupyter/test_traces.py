@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ def test_a_cell_is_told_by_its_number_and_what_it_wrote() -> None:
     png = {"output_type": "display_data", "data": {"image/png": "…"}}
     broken = {"output_type": "error", "traceback": ["\x1b[0;31mZeroDivisionError\x1b[0m: by zero"]}
     done = [{"output_type": "stream", "text": ["a\n", "b"]}, {"output_type": "execute_result", "data": {"text/plain": "42"}}]
-    cells = [{"execution_count": 1, "outputs": done}, {"execution_count": None, "outputs": [png, broken]}, {"outputs": []}]
+    cells: list[dict[str, Any]] = [{"execution_count": 1, "outputs": done}, {"execution_count": None, "outputs": [png, broken]}, {"outputs": []}]
     assert traces.text_of(cells) == "[1]\na\nb42\n[ ]\n(image/png)\nZeroDivisionError: by zero\n[ ]\n"
 
 
@@ -37,7 +38,7 @@ class _Client:
 def test_the_end_of_a_log_follows_and_is_all_that_is_read(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end first, then only what came since; of what grew faster than anybody reads, the end again."""
     client = _Client("x" * (2 * traces.TAIL_BYTES))
-    monkeypatch.setattr(traces, "sessions", lambda: type("S", (), {"link": type("L", (), {"client": client})})())
+    monkeypatch.setattr(traces, "sessions", lambda: SimpleNamespace(link=SimpleNamespace(client=client)))
     run = Workload("w", "running", kind=kind)
 
     def ask(after: int) -> dict[str, Any]:
