@@ -82,6 +82,8 @@ app.command("submit", rich_help_panel=_CHANGE, cls=submitting.Submit)(submitting
 app.command("drill", rich_help_panel=_TRY, cls=submitting.Submit)(drill.drill)
 app.command("logs", rich_help_panel=_LOOK)(submitting.logs)
 app.command("dashboard", rich_help_panel=_LOOK)(access.dashboard)
+app.command("audit", rich_help_panel=_LOOK)(access.audit)
+app.add_typer(access.tokens, name="tokens", rich_help_panel=_CHANGE)
 app.command("gallery", rich_help_panel=_LOOK)(gallery.gallery)
 app.add_typer(sessions.sessions, name="sessions", rich_help_panel=_CHANGE)
 app.add_typer(checkpoints.checkpoints, name="checkpoints", rich_help_panel=_CHANGE)

@@ -22,7 +22,8 @@ Result = TypeVar("Result")
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request at INFO, which papermill shows
 STANDBY_PAUSE_S = 0.3  # a new leader is there within seconds
-_COME_AGAIN = frozenset({429, 502, 503, 504})
+_TOO_MANY = 429
+_COME_AGAIN = frozenset({_TOO_MANY, 502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,10 @@ class Tries:
             left = self._until - time.monotonic()
             return min(STANDBY_PAUSE_S, left) if left > 0 else None
         self._tried += 1
-        if answer.status_code not in _COME_AGAIN or not self._call.repeatable or not self._more():
+        # Who is told when to ask again may do so: what was refused for its pace has not happened.
+        paced = answer.status_code == _TOO_MANY and "Retry-After" in answer.headers
+        again = paced or (self._call.repeatable and answer.status_code in _COME_AGAIN)
+        if not again or not self._more():
             return None
         try:
             asked_for = float(answer.headers.get("Retry-After", "0"))

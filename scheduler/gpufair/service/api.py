@@ -31,6 +31,7 @@ from gpufair.service.routes import (
     events,
     figures,
     foresight,
+    identity,
     maintenance,
     monitoring,
     overview,
@@ -66,6 +67,7 @@ def routed(version: str) -> FastAPI:
         maintenance.router,
         overview.router,
         dashboard.api,
+        identity.router,
         snapshot.router,
         tour.router,
         events.router,
@@ -94,7 +96,7 @@ def build_app(it: Context) -> FastAPI:
     app.add_exception_handler(Exception, _broken)
     # Who listens on other addresses has a name that we cannot know, and asks for a token all the same.
     hosts: tuple[str, ...] | None = () if is_loopback(it.config.service.host) else None
-    app.add_middleware(Gate, authenticator=it.authenticator, hosts=hosts)
+    app.add_middleware(Gate, authenticator=it.authenticator, hosts=hosts, per_s=it.config.service.requests_per_s)
     return app
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from gpufair.core.errors import GpufairError
+from gpufair.service.audit import Doer
 from gpufair.service.turn import Turn
 
 R = TypeVar("R")
@@ -46,6 +47,7 @@ class Closed(GpufairError):
 class Asked(Generic[R]):
     step: Step[R]
     done: asyncio.Future[R]
+    doer: Doer | None = None  # the request that asked, for the audit
     result: Any = None
     error: GpufairError | None = None
     since: float = field(default_factory=time.monotonic)  # when it was asked

@@ -45,6 +45,7 @@ class ServiceOptions:
     linger: Millis | None = Millis(15 * MINUTE)
     agent_silence: Millis = Millis(30 * SECOND)  # a node is lost after that
     snapshot_every: int = 1000  # events
+    requests_per_s: int = 100  # of one token, in the long run; 0: any number
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +255,7 @@ def _service(table: Table) -> ServiceOptions:
         linger=linger,
         agent_silence=table.duration("agent_silence", default.agent_silence, SECOND, HOUR),
         snapshot_every=table.integer("snapshot_every", default.snapshot_every, 1, 1_000_000),
+        requests_per_s=table.integer("requests_per_s", default.requests_per_s, 0, 100_000),
     )
     if not options.host:
         table.fail('host is empty; use "127.0.0.1" for this machine only', "host")

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpufair.core.errors import GpufairError
-from gpufair.service.auth import Authenticator, Principal
+from gpufair.service.auth import Authenticator, Principal, Role
+from gpufair.service.pace import Pace
 from gpufair.service.problems import (
+    AsksTooOften,
     MisdirectedHost,
     NotFound,
     TooLarge,
@@ -37,10 +40,14 @@ class Gate:
         app: What is behind it.
         authenticator: Knows the tokens.
         hosts: Names, besides loopback ones, under which the service may be asked; None: any.
+        per_s: Requests of one token a second; 0: any number. Operators, who ask for many people, and agents are not counted.
     """
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, hosts: Iterable[str] | None = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, authenticator: Authenticator, hosts: Iterable[str] | None = (), per_s: float = 0.0
+    ) -> None:
         self._app, self._authenticator = app, authenticator
+        self._pace = Pace(per_s)
         self._hosts = None if hosts is None else LOOPBACK_NAMES | {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +60,9 @@ class Gate:
         try:
             self._check_host(headers.get("host", ""))
             if OPEN_PATHS.fullmatch(scope["path"]) is None:
-                scope["gpufair.principal"] = self._who(scope, headers)
+                who = scope["gpufair.principal"] = self._who(scope, headers)
+                if who.role not in {Role.OPERATOR, Role.AGENT}:
+                    self._pace.take(who.key)
             declared = headers.get("content-length", "0")
             if not declared.isdigit() or int(declared) > MAX_BODY_BYTES:
                 raise TooLarge(MAX_BODY_BYTES)
@@ -165,6 +174,8 @@ async def _answer(send: Send, error: GpufairError) -> None:
     ]
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, AsksTooOften):
+        headers.append((b"retry-after", str(math.ceil(error.wait_s)).encode()))
     await send({"type": "http.response.start", "status": int(status), "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

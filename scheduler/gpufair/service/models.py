@@ -189,3 +189,12 @@ class Login(Strict):
 
     token: Annotated[str, StringConstraints(max_length=512)] = ""
     code: Annotated[str, StringConstraints(max_length=128)] = ""
+
+
+class TokenWish(Strict):
+    """``POST /tokens``."""
+
+    scope: Literal["read", "act", "manage"] = "read"
+    label: Label = ""
+    lasts_s: Annotated[float, Field(gt=0, le=366 * 86_400, allow_inf_nan=False)] | None = None
+    user: PlainName | None = None

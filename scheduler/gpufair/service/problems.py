@@ -59,6 +59,17 @@ class MisdirectedHost(core.GpufairError):
         return f"this service is not {self.host!r}; use the URL in service.json, or a tunnel that keeps a loopback name"
 
 
+class AsksTooOften(core.GpufairError):
+    """A token asks more often than it may. Nothing of what was asked has happened."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
+
+    def __str__(self) -> str:
+        return f"this token asks too often; ask again in {self.wait_s:.1f} s (`requests_per_s` in gpufair.toml)"
+
+
 class TooManyStreams(core.GpufairError):
     """Each event stream costs memory, so their number is limited."""
 
@@ -93,6 +104,7 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (BadRequest, HTTPStatus.BAD_REQUEST),
     (WireError, HTTPStatus.BAD_REQUEST),
     (Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
+    (AsksTooOften, HTTPStatus.TOO_MANY_REQUESTS),
     (TooManyStreams, HTTPStatus.TOO_MANY_REQUESTS),
     (CheckpointsUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),

@@ -9,6 +9,7 @@ from typing import Any, Final
 from fastapi import Request
 from fastapi.routing import APIRoute
 
+from gpufair.service.audit import Doer, doer
 from gpufair.service.auth import Principal, Role
 from gpufair.service.context import principal
 from gpufair.service.problems import Forbidden
@@ -106,6 +107,7 @@ RIGHTS: Final[dict[str, Right]] = {
     "GET /tokens": Right.READ,
     "POST /tokens": Right.READ,  # of no larger scope than the caller's own
     "DELETE /tokens/{token}": Right.READ,
+    "GET /audit": Right.AUDIT,
     "GET /mine": Right.READ,
     "GET /allocations": Right.READ,
     # Pages for a browser
@@ -161,6 +163,8 @@ async def authorize(request: Request) -> None:
         return
     who = principal(request)
     if has(who, right):
+        token = "" if who.token is None else who.token.id
+        doer.set(Doer(who.name, str(who.role), token, f"{request.method} {request.url.path}"))
         return
     if (scope := NEEDS.get(right)) is not None and not who.scope.includes(scope):
         raise Forbidden(f"this token of {who.name!r} has the scope {who.scope!s}, and {_WHAT[right]} needs {scope!s}")

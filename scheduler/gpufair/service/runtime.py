@@ -23,6 +23,7 @@ from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
 from gpufair.service import budget_changes, budget_requests, retries, standin
 from gpufair.service.asked import MAX_WAITING, Asked, Closed, InternalError, Overloaded, Step
+from gpufair.service.audit import doer, note
 from gpufair.service.backends.base import Backend
 from gpufair.service.broadcast import Broadcast
 from gpufair.service.budget_requests import Requests
@@ -143,7 +144,7 @@ class Runtime:
             raise Closed
         if len(self._asked) >= MAX_WAITING:
             raise Overloaded
-        asked: Asked[R] = Asked(step, asyncio.get_running_loop().create_future())
+        asked: Asked[R] = Asked(step, asyncio.get_running_loop().create_future(), doer.get())
         self._asked.append(asked)
         self._arrived.set()
         return await asked.done
@@ -339,7 +340,10 @@ class Runtime:
         for asked in batch:
             asked.error, asked.result = None, None
             try:
+                before = turn.mark()
                 asked.result = asked.step(turn)
+                if asked.doer is not None and (entries := turn.since(before)) is not None:
+                    turn.write(note(turn.now, asked.doer, *entries))
             except GpufairError as err:
                 asked.error = err
             except Exception as err:  # noqa: BLE001

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from gpufair.clock import Clock
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import DAY
+from gpufair.service.audit import doer, note
 from gpufair.service.database import metadata
 
 if TYPE_CHECKING:
@@ -221,8 +222,12 @@ class Tokens:
         self._by_digest |= {one.digest: replace(one, revoked_ms=now) for one in gone}
 
     async def _execute(self, change: sa.Insert | sa.Update) -> None:
+        who, now = doer.get(), self._clock.now()
+
         def execute(connection: sa.Connection) -> None:
             connection.execute(change)
+            if who is not None:
+                note(now, who)(connection)
 
         await self._journal.within(execute)
 

@@ -45,6 +45,7 @@ class Turn:
     stays: list[Writes] = field(default_factory=list)
     requests: Requests = field(default_factory=Requests)
     _writes: list[Writes] = field(default_factory=list)
+    _set: int = 0  # details that were set, again or for the first time
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     _ended: deque[WorkloadId] = field(default_factory=deque)  # of which those who wait have not heard yet
     _telling: bool = False
@@ -100,6 +101,7 @@ class Turn:
     def set_detail(self, workload: WorkloadId, detail: Detail, *, durable: bool = True, news: bool = True) -> None:
         """Replace the detail of a workload when this turn is committed; subscribers hear of it if it is ``news``."""
         if detail != self.detail(workload):
+            self._set += 1
             self.staged[workload] = detail
             if news:
                 self.touched.add(workload)
@@ -113,6 +115,17 @@ class Turn:
     def write(self, work: Writes) -> None:
         """Have something written down in the transaction of this turn."""
         self._writes.append(work)
+
+    def mark(self) -> tuple[int, int, int]:
+        """How much has been done until now, for ``since``."""
+        return len(self.entries), self._set, len(self.also())
+
+    def since(self, mark: tuple[int, int, int]) -> tuple[int, int] | None:
+        """Numbers of the first and the last journal entry since then, (0, 0) if only something beside it was kept; None: nothing."""
+        if self.mark() == mark:
+            return None
+        begun, ended = self._next_seq + mark[0], self._next_seq + len(self.entries) - 1
+        return (begun, ended) if begun <= ended else (0, 0)
 
     def also(self) -> list[Writes]:
         """What is written down beside entries, details and notices."""

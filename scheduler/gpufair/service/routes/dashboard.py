@@ -15,6 +15,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from gpufair.client.access import Link
 from gpufair.core.units import HOUR
+from gpufair.service.audit import Doer, doer
 from gpufair.service.context import context, principal
 from gpufair.service.contract import answers
 from gpufair.service.gate import cookie_name, cookie_of, of_our_page
@@ -78,6 +79,7 @@ async def login(request: Request, body: Login) -> Response:
     who = it.links.redeem(body.code) if body.code else it.authenticator.person(f"Bearer {body.token}")
     if who is None or not it.authenticator.still(who):
         raise Unauthorized
+    doer.set(Doer(who.name, str(who.role), "" if who.token is None else who.token.id, "POST /dashboard/login"))
     _, cookie = await it.tokens.create(
         who.name, Scope.READ, who.name, label="browser", lasts_ms=SESSION, parent=who.token, page=True
     )
