@@ -141,7 +141,7 @@ def withdraw(turn: Turn, number: int, who: Principal, said: str) -> BudgetReques
         raise Conflict(
             f"request {number} is in force since {words.moment(Instant(one.in_force_ms))}; ask for another change"
         )
-    if not who.owns(one.user):
+    if who.name != one.user:
         who.require_divider(one.shares)
     accepted = one.decision is not None and one.decision.accepted
     decision = Decision(who.name, turn.now, accepted=accepted, words=said)

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import Instant
-from gpufair.service.database import metadata
+from gpufair.service.database import StoreError, metadata
 
 MOST_OPEN: Final = 1000
 MOST_OPEN_OF_ONE: Final = 20
@@ -272,13 +272,16 @@ def _write(connection: sa.Connection, changed: Sequence[BudgetRequest]) -> None:
 
 
 def _read(document: str) -> BudgetRequest:
-    data = json.loads(document)
-    decision, preview = data.pop("decision"), data.pop("preview")
-    return BudgetRequest(
-        **data | {"stage": Stage(data["stage"])},
-        decision=None if decision is None else Decision(**decision),
-        preview=None if preview is None else Trial(**preview),
-    )
+    try:
+        data = json.loads(document)
+        decision, preview = data.pop("decision"), data.pop("preview")
+        return BudgetRequest(
+            **data | {"stage": Stage(data["stage"])},
+            decision=None if decision is None else Decision(**decision),
+            preview=None if preview is None else Trial(**preview),
+        )
+    except (TypeError, KeyError, ValueError) as err:
+        raise StoreError(f"a request for budgets in the journal is damaged: {err}; restore a backup") from err
 
 
 def _seconds(millis: int) -> float | None:

@@ -19,6 +19,7 @@ from gpufair.service.budgets import Budgets
 from gpufair.service.context import Context
 from gpufair.service.notification_options import NotificationOptions, WebhookOptions
 from gpufair.service.runtime import Runtime
+from gpufair.service.store import StoreError
 from tests.unit.service.rig import START, bearer, cluster, quiet, runtime_at, service_at
 
 API = "/api/v1/budgets"
@@ -291,3 +292,16 @@ async def test_what_could_not_be_written_down_has_not_happened(tmp_path: Path, m
         assert (await client.get(f"{API}/requests/1")).json()["state"] == "open"
         assert (await post(client, it, "uma", "requests/1/accept"))["state"] == "in_force"
         assert len((await client.get(f"{API}/history")).json()["changes"]) == 2
+
+
+async def test_a_damaged_request_is_named_at_the_start(tmp_path: Path) -> None:
+    """Rather no service than one that forgets what was decided."""
+    clock = VirtualClock(START)
+    async with runtime_at(tmp_path, clock) as (runtime, _):
+        await cluster(runtime)
+        await runtime.do(lambda turn: budget_changes.ask(turn, "ada", Terms({"a": "3"}), "w"))
+        wrong = budget_requests._requests.update().values(document='{"id": 1}')
+        await runtime._journal.within(lambda connection: connection.execute(wrong))
+    with pytest.raises(StoreError, match="a request for budgets in the journal is damaged"):
+        async with runtime_at(tmp_path, clock):
+            pass

@@ -210,5 +210,5 @@ def _millis(at_s: float | None) -> int | None:
 def _view(one: BudgetRequest, who: Principal, *, whole: bool = True) -> Answer:
     divides = all(who.divides(path) for path in one.shares)
     open_, waits = one.stage is Stage.OPEN, one.stage is Stage.ACCEPTED
-    may = {"decide": open_ and divides, "withdraw": (open_ or waits) and (divides or who.owns(one.user))}
+    may = {"decide": open_ and divides, "withdraw": (open_ or waits) and (divides or who.name == one.user)}
     return one.view(whole=whole) | {"may": may}
