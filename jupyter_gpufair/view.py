@@ -4,67 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpufair.client.json_schema import inlined
 from gpufair.client.overview import workload_view
+from jupyter_gpufair.answers import Session as Shown
 from jupyter_gpufair.session import Session
 
 SESSION_EVENT = "https://jupyter-gpufair.org/events/session/v1"
 
-_TEXT = {"type": "string"}
-_TEXT_OR_NULL = {"type": ["string", "null"]}
-_NUMBER_OR_NULL = {"type": ["number", "null"]}
-SESSION_SCHEMA: dict[str, Any] = {
+SESSION_SCHEMA: dict[str, Any] = inlined(Shown) | {
     "$id": SESSION_EVENT,
     "version": "1",
     "title": "Session of the GPU scheduler",
     "description": "The state of a kernel's session, emitted whenever it changes.",
     "personal-data": True,
-    "type": "object",
-    "required": ["kernel_id", "workload_id", "state"],
-    "properties": {
-        "kernel_id": _TEXT,
-        "workload_id": _TEXT,
-        "state": {
-            "enum": ["queued", "starting", "restoring", "running", "checkpointing", "stopping", "parked", "ended"]
-        },
-        "allocation": _TEXT,
-        "gpus": {"type": "integer"},
-        "gpu_type": _TEXT_OR_NULL,
-        "node": _TEXT_OR_NULL,
-        "device_ids": {"type": "array", "items": _TEXT},
-        "protected_until_s": _NUMBER_OR_NULL,
-        "deadline_s": _NUMBER_OR_NULL,
-        "leaving": _TEXT_OR_NULL,
-        "utilization": _NUMBER_OR_NULL,
-        "position": {"type": ["integer", "null"]},
-        "estimate_s": _NUMBER_OR_NULL,
-        "start_by_s": _NUMBER_OR_NULL,
-        "reason": _TEXT,
-        "withheld": _TEXT,
-        "held_cells": {"type": "integer"},
-        "progress": _NUMBER_OR_NULL,
-        "checkpoint": {
-            "type": ["object", "null"],
-            "properties": {
-                "id": _TEXT,
-                "at_s": {"type": "number"},
-                "size_bytes": {"type": "integer"},
-                "duration_s": {"type": "number"},
-            },
-        },
-        "restore_offered": {"type": "boolean"},
-        "resumable": {"type": "boolean"},
-        "on_cpu": {"type": "boolean"},
-        "moving": {"type": "boolean"},
-        "suggestion": {
-            "type": ["object", "null"],
-            "properties": {"kind": _TEXT, "since_s": {"type": "number"}, "text": _TEXT},
-        },
-        "not_moved": _TEXT_OR_NULL,
-        "lost": {
-            "type": "array",
-            "items": {"type": "object", "properties": {"name": _TEXT, "reason": _TEXT}},
-        },
-    },
 }
 
 

@@ -52,7 +52,7 @@ export class BudgetsView {
 
   private readonly _rows: Rows<IAllocation>;
   private readonly _courses = new WeakMap<HTMLElement, CourseView>();
-  private _budgets: IBudgets = { window_s: 0, capacity_gpu_s: 0, allocations: [] };
+  private _budgets: IBudgets = { window_s: 0, banking: 0, capacity_gpu_s: 0, allocations: [] };
   private _most = 1;
 }
 

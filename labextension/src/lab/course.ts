@@ -74,7 +74,7 @@ export function told(course: ICourse): string {
 }
 
 function chart(pool: ICoursesInPool, path: string, named: boolean): HTMLElement {
-  const course = pool.allocations.find(one => one.path === path) ?? { path, entitlement: 0, owed_gpu_s: [], charged_gpu_s: [] };
+  const course = pool.allocations.find(one => one.path === path) ?? { path, leaf: true, entitlement: 0, owed_gpu_s: [], charged_gpu_s: [] };
   const [owed, charged] = [averages(course.owed_gpu_s, pool), averages(course.charged_gpu_s, pool)];
   const most = Math.max(1, ...owed, ...charged);
   const y = (value: number) => HIGH - (HIGH * value) / most;

@@ -75,6 +75,6 @@ export class TourView {
   private readonly _terms = element('dl', { class: 'jp-gpufair-small' });
   private readonly _back = press(trans.__('Back'), () => this._go(-1));
   private readonly _next = press(trans.__('Next'), () => this._go(1));
-  private _tour: ITour = { until_s: 0, about: '', steps: [], missing: [], terms: {} };
+  private _tour: ITour = { since_s: 0, until_s: 0, whole_week: false, about: '', steps: [], missing: [], terms: {} };
   private _at = 0;
 }

@@ -51,6 +51,23 @@ def components(roots: Iterable[type]) -> dict[str, Schema]:
     return found
 
 
+def inlined(cls: type) -> Schema:
+    """The schema of one class with those of its parts in their places, for who cannot follow references."""
+    known = components([cls])
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, list):
+            return [whole(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return whole(known[value["$ref"].removeprefix(REF)])
+        return {key: whole(one) for key, one in value.items()}
+
+    found: Schema = whole(known[cls.__name__])
+    return found
+
+
 @cache
 def _hints(cls: type[Any]) -> dict[str, Any]:
     return get_type_hints(cls)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from gpufair.client.types import Workload
+from gpufair.client.marks import one_of
+from gpufair.client.types import STATES, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,9 @@ class Card:
 
     workload_id: str
     name: str
-    kind: str
+    kind: str = field(metadata=one_of("session", "batch"))
     notebook: str
-    state: str
+    state: str = field(metadata=one_of(*STATES))
     allocation: str
     gpus: int
     gpu_type: str | None
