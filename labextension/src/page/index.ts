@@ -40,7 +40,7 @@ function showLogin(why = ''): void {
   const form = element(
     'form',
     { class: 'gpufair-login jp-gpufair-lab' },
-    element('h1', {}, 'GPU Fair Share'),
+    element('h1', {}, trans.__('GPU Fair Share')),
     element('label', {}, trans.__('Token'), token),
     element('button', { class: 'jp-gpufair-button' }, trans.__('Log in')),
     problem,
@@ -101,7 +101,7 @@ function showLab(who: IVisitor): void {
   };
   const out = press(trans.__('Log out'), () => void logout().catch(() => undefined).then(leave));
   document.body.replaceChildren(
-    element('header', { class: 'gpufair-head jp-gpufair-lab' }, element('h1', {}, 'GPU Fair Share'), free, element('span', {}, who.user), out),
+    element('header', { class: 'gpufair-head jp-gpufair-lab' }, element('h1', {}, trans.__('GPU Fair Share')), free, element('span', {}, who.user), out),
     element('main', { class: 'gpufair-parts jp-gpufair-lab' }, ...sections.map(section => section.node))
   );
   refresh();
