@@ -70,7 +70,6 @@ RIGHTS: Final[dict[str, Right]] = {
     "GET /timeline": Right.READ,
     "GET /pyramid": Right.READ,
     "GET /preview": Right.READ,
-    "GET /tour": Right.READ,
     "POST /coach": Right.READ,  # a question, though it has a body
     "GET /snapshot": Right.PLAN,
     "GET /events": Right.READ,
