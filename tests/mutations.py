@@ -474,6 +474,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "0",
         "cpu",
     ),
+    Mutation(
+        "P8 of what an amended workload waited for no more stays owed than for what it starts with",
+        "demand.py",
+        "beyond = asked.shape.gpus * turn.weight - kept",
+        "beyond = 0 if kept else asked.shape.gpus * turn.weight",
+        "stays_owed",
+    ),
+    Mutation(
+        "P25 whoever asks for something else gives up the landing that was for what he asked before",
+        "amending.py",
+        "        facts.drop_landing(record)\n        if",
+        "        if",
+        "landing_was",
+    ),
 )
 
 

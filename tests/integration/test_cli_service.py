@@ -197,6 +197,13 @@ def test_an_operators_day(served: Place) -> None:
         assert "Z. " not in told
         assert "The GPUs are held by" in told
         served.gpufair("why", "train")
+        # It asks for something else, and keeps its id and its place; what runs is not touched.
+        amended = served.json("amend", "sweep", "--min-runtime", "5m")
+        assert (amended["id"], amended["min_runtime_s"], amended["submitted_s"]) == (second.id, 300, second.submitted_s)
+        assert "it is running" in served.gpufair("amend", "train", "--gpus", "0", code=1).stderr
+        toured = served.gpufair("tour").stdout
+        assert "This lab has no week yet: its record begins" in toured
+        assert "asked for 1 GPU with 5 min of protection instead; vision pays" in toured
 
         assert "running" in served.gpufair("sessions", "list").stdout
         assert [w["name"] for w in served.json("sessions", "list", "--user", "ben")["workloads"]] == ["sweep"]
