@@ -121,7 +121,7 @@ test('pictures of the past are asked for while they are open, and not at each ev
   const course = await open(budgets, '.jp-gpufair-course');
   assert.deepEqual(asked.at(-1), ['budgets/over-time', { allocation: 'a', bins: '56' }]);
   assert.equal(course.querySelectorAll('.jp-gpufair-charged').length, 2);
-  const past = await open(cluster, '.jp-gpufair-history');
+  const past = await open(cluster, '.jp-gpufair-past');
   assert.deepEqual(asked.at(-1), ['history', { hours: '6' }]);
   const styles = kind => [...past.querySelectorAll(kind)].map(one => one.getAttribute('style'));
   assert.deepEqual(styles('.jp-gpufair-stay').map(style => style.slice(0, 22)), ['--row: 0; --count: 2; ', '--row: 3; --count: 1; ']);

@@ -98,8 +98,8 @@ class Bench:
         while self.state.facts.waiting.length < self.queued:
             self.submit()
 
-    def feed(self, event: ev.Event) -> None:
-        """Handle an event; the nodes answer later."""
+    def feed(self, event: ev.Event) -> list[act.Action]:
+        """Handle an event; the nodes answer later. Returns what was decided."""
         begun = time.process_time()
         actions = self.state.handle(event)
         self._due = self.state.next_wakeup()
@@ -112,6 +112,7 @@ class Bench:
                 self._later(runs, ev.Exited(Instant(0), CAUSE, *about, Outcome.COMPLETED))
             elif isinstance(action, act.BeginCheckpoint | act.Stop):
                 self._later(5_000, ev.Released(Instant(0), CAUSE, action.workload, action.incarnation, busy=True))
+        return actions
 
     def step(self) -> None:
         """The next thing happens; for each that ends a new one is submitted."""

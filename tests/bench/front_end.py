@@ -1,4 +1,4 @@
-"""What the panels cost in a real Chromium: 1,000 nodes of 8 GPUs, 5,000 who wait, and all who run.
+"""What the panels cost in a real Chromium: 1,000 nodes of 8 GPUs, 5,000 who wait, all who run, and who did before.
 
 The lab is the core's, as the service tells of it. A page draws the four sections of the side panel with the built
 widgets' code, and asks a server that has the answers ready: what the page itself costs is measured, from the request on.
@@ -11,19 +11,24 @@ import statistics
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+import sqlalchemy as sa
 from playwright.sync_api import CDPSession, Page, sync_playwright
 
+from gpufair.core import actions as act
+from gpufair.core import events as ev
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
-from gpufair.service import standin, views
+from gpufair.service import standin, stays, views
 from gpufair.service.auth import Principal, Role
+from gpufair.service.database import metadata
+from gpufair.service.history import by_node
 from gpufair.service.routes.workloads import listed
 from gpufair.service.turn import EMPTY
 from tests.bench.core_world import Bench, cpu_scale
@@ -39,6 +44,40 @@ EPOCH_S = 1_800_000_000
 ROWS, CHANGED, LIMIT_MS = 200, 300, 60_000
 
 Answers = dict[str, Any]
+
+
+class Remembered(Bench):
+    """A lab whose stays are kept as the service keeps them."""
+
+    def __post_init__(self) -> None:
+        engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool)
+        metadata.create_all(engine)
+        self.past = engine.connect()
+        super().__post_init__()
+
+    def feed(self, event: ev.Event) -> list[act.Action]:
+        actions = super().feed(event)
+        for write in stays.of(event, actions, self.state):
+            write(self.past)
+        return actions
+
+    def history(self) -> Answers:
+        """What ``GET /history`` answers."""
+        now, move = self.state.now, EPOCH_S * 1000
+        found, since = stays.between(self.past, -1, now)
+        shifted = [
+            replace(
+                one,
+                granted_ms=one.granted_ms + move,
+                up_ms=one.up_ms and one.up_ms + move,
+                protected=tuple((begin + move, end + move) for begin, end in one.protected),
+                preempted_ms=one.preempted_ms and one.preempted_ms + move,
+                freed_ms=min(one.freed_ms + move, stays.STILL),
+            )
+            for one in found
+        ]
+        told = {"now_s": now / 1000 + EPOCH_S, "since_s": max(0, since) / 1000 + EPOCH_S}
+        return told | {"nodes": by_node(self.state.nodes(), {}, shifted)}
 
 
 def _since_epoch(value: Any) -> Any:
@@ -89,14 +128,14 @@ def _asked(answers: Answers, target: str) -> bytes:
 @cache
 def lab() -> tuple[Answers, Answers]:
     """A full lab with its queue, and the same one a minute of much coming and going later."""
-    bench = Bench(nodes=NODES, queued=QUEUED)
+    bench = Remembered(nodes=NODES, queued=QUEUED)
     bench.fill()
     for _ in range(WARM_UP):
         bench.step()
-    before = _answers(bench.state)
+    before = _answers(bench.state) | {"history": bench.history()}
     for _ in range(STEPS):
         bench.step()
-    return before, _answers(bench.state)
+    return before, _answers(bench.state) | {"history": bench.history()}
 
 
 # The clock of the lab's day, timers that the bench winds on, and how many answers are not drawn yet.
@@ -148,6 +187,18 @@ DRAWN = """
       after.port1.onmessage = () => resolve(performance.now());
       requestAnimationFrame(() => after.port2.postMessage(null));
     }
+  };
+  look();
+})
+"""
+# Opens the picture of the past, and has it in sight.
+PAST = """
+() => new Promise(resolve => {
+  const past = document.querySelector('.jp-gpufair-past');
+  past.open = true;
+  const look = () => {
+    past.scrollIntoView();
+    document.querySelector('.jp-gpufair-stay') ? resolve() : requestAnimationFrame(look);
   };
   look();
 })
@@ -268,6 +319,33 @@ def update() -> Result:
     return Result(statistics.median(taken), "ms CPU to update the panel", UPDATE_MS * scale, notes=notes)
 
 
+def history() -> Result:
+    """The same for GPU × time, opened in the cluster's section: reading a row for each of 8,000 GPUs, drawing those in sight."""
+    answers = lab()
+    scale = cpu_scale()
+    taken = []
+    with desk(answers[0]) as it:
+        it.page.goto(it.url)
+        it.drawn()
+        it.page.evaluate(PAST)
+        it.drawn()
+        for count in range(2 + UPDATES):
+            it.answers = answers[(count + 1) % 2]
+            begun = it.busy()
+            it.page.evaluate("document.querySelector('.jp-gpufair-past select').dispatchEvent(new Event('change'))")
+            it.drawn()
+            taken.append((it.busy() - begun) * 1000)
+        tracks, drawn = (it.page.locator(what).count() for what in (".jp-gpufair-track", ".jp-gpufair-stay"))
+        assert tracks == NODES, f"{tracks} nodes are shown"
+        assert drawn, "no stay is drawn"
+    del taken[:2]  # for which the answers were made
+    scale = (scale + cpu_scale()) / 2
+    told = answers[0]["history"]["nodes"]
+    notes: dict[str, float | str] = {"limit_unscaled": UPDATE_MS, "cpu_scale": scale, "slowest_ms": max(taken), "drawn": drawn}
+    notes |= {"stays": sum(len(one["stays"]) for one in told), "megabytes": len(json.dumps(told)) / 1e6}
+    return Result(statistics.median(taken), "ms CPU to update GPU × time", UPDATE_MS * scale, notes=notes)
+
+
 def bundle() -> Result:
     """All JavaScript of ours that a page of JupyterLab may load."""
     scripts = sorted((BUILT / "static").glob("*.js"))
@@ -275,4 +353,4 @@ def bundle() -> Result:
     return Result(sum(one.stat().st_size for one in scripts) / 1000, "kB of JavaScript", BUNDLE_KB, notes={"files": len(scripts)})
 
 
-CASES = {"front_end_bundle": bundle, "front_end_first_paint": first_paint, "front_end_update": update}
+CASES = {"front_end_bundle": bundle, "front_end_first_paint": first_paint, "front_end_update": update, "front_end_history": history}

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from gpufair.client import Client
+from gpufair.core.model import Node
+from gpufair.core.units import NodeName
 from tests.e2e.axe import needs_axe, violations
 from tests.e2e.conftest import Look
 from tests.e2e.lab import Lab
-from tests.e2e.real_lab import ITEM, end_all, shared_lab, state_of
+from tests.e2e.past import write_past
+from tests.e2e.real_lab import BUDGETS, CONFIG, ITEM, end_all, real_lab, state_of
 from tests.e2e.test_lab_panel import CHANGE, PICTURES, SLEEP
 
 SECTIONS = {"My Sessions": False, "Queue": False, "Budgets": True, "Cluster": True, "Where GPU Time Went": True}
@@ -23,7 +26,12 @@ SECTIONS = {"My Sessions": False, "Queue": False, "Budgets": True, "Cluster": Tr
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with shared_lab(tmp_path_factory) as lab:
+    """Two nodes of 4 GPUs, with a day behind them."""
+    place = tmp_path_factory.mktemp("lab")
+    nodes = [Node(NodeName(name), 4) for name in ("node-a", "node-b")]
+    write_past(place / "state", BUDGETS, nodes, (("ria", "language"), ("ben", "vision")), hours=24)
+    more = 'name = "node-a"\ngpus = 4\n\n[[node]]\nname = "node-b"\ngpus = 4'
+    with real_lab(place, config=CONFIG.replace('name = "node-a"\ngpus = 1', more)) as lab:
         yield lab
 
 
@@ -33,30 +41,38 @@ def _ended(lab: Lab) -> Iterator[None]:
     end_all(lab)
 
 
-def one_made_room(state: Path) -> None:
-    """Unallocated work of one team has had the GPU until the other one wanted it."""
-    with Client(state_dir=state) as client:
-        first = client.submit(SLEEP, gpus=1, allocation="vision", min_runtime_s=0, name="first")
-        until(lambda: client.workload(first.id).state == "running")
-        second = client.submit(SLEEP, gpus=1, allocation="language", min_runtime_s=1, name="second")
-        until(lambda: client.workload(second.id).state == "running")
-        until(lambda: (client.workload(second.id).protected_until_s or 0) < time.time())
+def wider(page: Page) -> None:
+    """As people do who want to see more of the panel: its edge is dragged."""
+    edge = page.locator("#gpufair-lab").bounding_box()
+    assert edge is not None
+    x, y = edge["x"] + edge["width"] + 1, edge["y"] + 300
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 90, y, steps=2)
+    page.mouse.move(x + 180, y, steps=2)
+    page.mouse.up()
 
 
-def until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.1)
+def picture(page: Page, path: Path) -> None:
+    """The panel as far down as there is something to see."""
+    panel, last = (page.locator(what).bounding_box() for what in ("#gpufair-lab", ".jp-gpufair-pyramid"))
+    assert panel is not None
+    assert last is not None
+    page.screenshot(path=path, clip={**panel, "height": last["y"] + last["height"] + 8 - panel["y"]})
 
 
 @needs_axe
 def test_pictures_of_the_past_open_in_the_panel(lab: Lab, ui: Look) -> None:
     """Each is asked for when it is opened, has a name and a table or sentences for those who do not see it."""
-    one_made_room(state_of(lab))
+    with Client(state_dir=state_of(lab)) as client:
+        last = client.submit(SLEEP, gpus=2, allocation="vision", min_runtime_s=600, name="last")
+        deadline = time.monotonic() + 60
+        while client.workload(last.id).state != "running":
+            assert time.monotonic() < deadline, "it did not start"
+            time.sleep(0.1)
 
     def look(page: Page) -> None:
-        page.set_viewport_size({"width": 1280, "height": 1400})
+        page.set_viewport_size({"width": 1280, "height": 1500})
         page.goto(f"{lab.url}lab?reset&token={lab.token}")
         page.wait_for_function("window.jupyterapp?.commands.hasCommand('gpufair:open-lab')")
         page.evaluate("window.jupyterapp.restored.then(() => undefined)")  # which shows what was shown before
@@ -66,19 +82,26 @@ def test_pictures_of_the_past_open_in_the_panel(lab: Lab, ui: Look) -> None:
             if title.get_attribute("aria-expanded") != str(wanted).lower():
                 title.click()
         panel = page.locator("#gpufair-lab")
+        wider(page)
 
-        past = panel.locator(".jp-gpufair-history")
+        past = panel.locator(".jp-gpufair-past")
         past.locator("summary").press("Enter")
-        track = past.locator(".jp-gpufair-track")
-        expect(track).to_have_count(1)
-        expect(track).to_have_attribute("aria-label", re.compile(r"node-a: 1 GPU, held for .* %.*, 1 preemption"))
-        expect(track.locator(".jp-gpufair-stay")).to_have_count(2)
-        expect(track.locator(".jp-gpufair-gone")).to_have_count(1)
-        expect(track.locator(".jp-gpufair-exposed")).to_have_count(2)
+        tracks = past.locator(".jp-gpufair-track")
+        expect(tracks).to_have_count(2)
+        expect(tracks.first).to_have_attribute("aria-label", re.compile(r"node-a: 4 GPUs, held for .* %.*, \d+ preemption"))
+        for kind in ("stay", "exposed", "gone"):
+            expect(past.locator(f".jp-gpufair-{kind}").nth(5)).to_be_attached()
+        tracks.first.focus()
+        page.keyboard.press("ArrowDown")
+        expect(tracks.nth(1)).to_be_focused()
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("Enter")
+        about = past.get_by_role("status")
+        expect(about).to_contain_text("preempted at")
+        expect(about).to_contain_text("2 GPUs: root (vision), since")
         past.get_by_role("combobox", name="How far back").select_option("1")
-        track.press("Enter")
-        expect(past.get_by_role("status")).to_contain_text("(vision)")
-        expect(past.get_by_role("status")).to_contain_text("preempted at")
+        expect(about).not_to_contain_text("earlier ones")
+        past.get_by_role("combobox", name="How far back").select_option("6")
 
         mine = panel.locator(".jp-gpufair-budget").filter(has_text="language")
         mine.locator("summary", has_text="Over time").press("Enter")
@@ -101,7 +124,7 @@ def test_pictures_of_the_past_open_in_the_panel(lab: Lab, ui: Look) -> None:
             page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(theme == 'light').lower()}'")
             assert violations(page, "#gpufair-lab .jp-gpufair-section") == []
             if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
-                panel.screenshot(path=PICTURES / f"over-time-{theme}.png")
+                picture(page, PICTURES / f"over-time-{theme}.png")
 
     ui(look)
 

@@ -21,8 +21,11 @@ export class CourseView {
     private readonly _read: (path: string) => Promise<IOverTime>
   ) {
     const summary = element('summary', { 'aria-label': trans.__('%1 over time', _path) }, trans.__('Over time'));
-    this.node.append(summary, this._now, this._charts);
-    this.node.addEventListener('toggle', () => void this._refresh());
+    this.node.append(summary);
+    this.node.addEventListener('toggle', () => {
+      this.node.append(this._now, this._charts); // not before: of hundreds of rows few are ever opened
+      void this._refresh();
+    });
   }
 
   /** How it stands now; what was, is asked for while it is open. */

@@ -14,7 +14,7 @@ const AGAIN_S = 15; // a picture of an hour moves by a pixel in so long
 const TOLD = 12; // stays of a node that are named
 
 export class HistoryView {
-  readonly node = element('details', { class: 'jp-gpufair-history' });
+  readonly node = element('details', { class: 'jp-gpufair-past' });
 
   /** @param now - Unix seconds by the server's clock */
   constructor(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from gpufair.core.record import NodeView
-from gpufair.core.units import HOUR, SECOND, Instant, Millis
+from gpufair.core.units import HOUR, SECOND, Instant, Millis, NodeName
 from gpufair.service import stays
 from gpufair.service.agents import AgentHub
 from gpufair.service.journal import Journal
@@ -66,16 +67,19 @@ async def _make(
     ids = {view.node.name: hub.gpu_ids(view.node.name) for view in nodes}
 
     def write() -> bytes:
-        view = {"now_s": now / 1000, "since_s": since / 1000, "nodes": _nodes(nodes, ids, found)}
+        view = {"now_s": now / 1000, "since_s": since / 1000, "nodes": by_node(nodes, ids, found)}
         return json.dumps(view, separators=(",", ":")).encode()
 
     return await asyncio.to_thread(write)
 
 
-def _nodes(nodes: list[NodeView], ids: dict[Any, tuple[str, ...]], found: tuple[Stay, ...]) -> list[dict[str, Any]]:
-    here: defaultdict[str, list[Stay]] = defaultdict(list)
+def by_node(
+    nodes: Sequence[NodeView], ids: Mapping[NodeName, tuple[str, ...]], found: Iterable[Stay]
+) -> list[dict[str, Any]]:
+    """Stays, by grant, on the nodes where they were; ``ids`` are of the GPUs that nodes have."""
+    here: defaultdict[NodeName, list[Stay]] = defaultdict(list)
     for stay in found:
-        here[stay.node].append(stay)
+        here[NodeName(stay.node)].append(stay)
     shown = {view.node.name: (view.node.pool, view.node.gpu_type, view.node.gpus) for view in nodes if view.node.gpus}
     gone = dict.fromkeys(here.keys() - shown.keys(), ("", "", 0))  # no longer there: as many rows as were used
     return [
