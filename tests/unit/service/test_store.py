@@ -9,10 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from gpufair.core.model import Allocation
+from gpufair.core.tree import Tree
+from gpufair.core.units import AllocationPath
+from gpufair.service import budget_history, budget_requests
+from gpufair.service.budget_requests import BudgetRequest, Decision, Requests, Stage, Trial, UnknownRequest
 from gpufair.service.store import (
     SCHEMA_VERSION,
     NewEntry,
@@ -47,6 +54,33 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def file_url(tmp_path: Path) -> str:
     return sqlite_url(tmp_path)
+
+
+def test_requests_for_budgets_are_kept_with_their_history(url: str) -> None:
+    """The last word about each; pages of both, the newest first."""
+    store, requests = Store(url, "1.0"), Requests()
+    first = requests.put(BudgetRequest(requests.admit("ada"), "ada", 5, {"a": "2"}, "w\n'ü'", shares={"a": "2"}))
+    requests.put(BudgetRequest(requests.admit("bo"), "bo", 6, {"b": "2"}, "w", until_ms=9, preview=Trial("bo", 6, {"x": []})))
+    before, after = Tree([Allocation(AllocationPath("a"))]), Tree([Allocation(AllocationPath("a"), "2")])
+    rows = budget_history.difference(before, after)
+    note = partial(budget_history.note, at_ms=7, by="uma", why="w", request=1, rows=rows)
+    store.append([], None, (), [*requests.writes(), note])
+    done = replace(first, stage=Stage.REFUSED, decision=Decision("uma", 8, accepted=False, words="no"))
+    again = store.within(budget_requests.live)
+    assert [one.id for one in (again[1], again[2])] == [1, 2]
+    again.put(done)
+    store.append([], None, (), [*again.writes(), note])
+    store.close()
+    store = Store(url, "1.0")
+    found = store.within(budget_requests.listed)
+    assert (found[1], found[0].preview) == (done, Trial("bo", 6, {"x": []}))
+    assert store.within(partial(budget_requests.listed, states=["refused"], user="ada", before=2)) == [done]
+    with pytest.raises(UnknownRequest, match="request 1 is settled"):
+        store.within(budget_requests.live)[1]
+    last, earlier = store.within(budget_history.listed)
+    assert (last["number"] > earlier["number"], last["at_s"], last["allocations"]) == (True, 0.007, rows)
+    assert store.within(partial(budget_history.listed, before=last["number"], limit=5)) == [earlier]
+    store.close()
 
 
 def test_what_is_appended_is_loaded_in_order(url: str) -> None:
