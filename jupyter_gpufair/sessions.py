@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
-from gpufair.client import Disconnected, NotFound, Synced, Unavailable, WorkloadEvent
+from gpufair.client import Disconnected, NotFound, Others, Synced, Unavailable, WorkloadEvent
 from gpufair.core.errors import GpufairError
 from jupyter_gpufair.io_thread import io_thread
 from jupyter_gpufair.scheduler_link import SchedulerLink
@@ -107,7 +107,9 @@ class Sessions:
     async def _follow_once(self) -> None:
         await self.link.ready()
         failures = 0
-        async with aclosing(self.link.client.events(holder=self.holder)) as stream:
+        # With 150 servers each would otherwise hear of everybody's changes.
+        mine = self.link.user or (await self.link.client.status()).user or None
+        async with aclosing(self.link.client.events(holder=self.holder, user=mine)) as stream:
             async for event in stream:
                 if isinstance(event, WorkloadEvent):
                     failures, self.following, self.link.problem = 0, True, None
@@ -115,6 +117,8 @@ class Sessions:
                     session = self._sessions.get(event.workload.id)
                     if session is not None:
                         session.apply(event.workload)
+                elif isinstance(event, Others):
+                    self.lab_changed()
                 elif isinstance(event, Synced):
                     failures, self.following, self.link.problem = 0, True, None
                     await self._look_for_missing(event.live)

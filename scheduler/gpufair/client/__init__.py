@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from gpufair.client.exchange import Patience
-    from gpufair.client.follow import Disconnected, Event, Resync, Synced, WorkloadEvent
+    from gpufair.client.follow import Disconnected, Event, Others, Resync, Synced, WorkloadEvent
     from gpufair.client.sync import Client
     from gpufair.client.types import Workload
 
@@ -35,6 +35,7 @@ __all__ = [
     "Endpoint",
     "Event",
     "NotFound",
+    "Others",
     "Patience",
     "Refused",
     "Resync",
@@ -55,7 +56,7 @@ _HOMES = {
     "endpoint": ("Endpoint", "discover"),
     "errors": ("BadAnswer", "ClientError", "NotFound", "Refused", "ServiceError", "Unauthorized", "Unavailable"),
     "exchange": ("Patience",),
-    "follow": ("Disconnected", "Event", "Resync", "Synced", "WorkloadEvent"),
+    "follow": ("Disconnected", "Event", "Others", "Resync", "Synced", "WorkloadEvent"),
     "sync": ("Client",),
     "types": ("Workload",),
 }

@@ -92,10 +92,11 @@ class AsyncClient:
                     return result(call, answer)
             await asyncio.sleep(pause or 0.0)
 
-    async def events(self, *, holder: bool = False) -> AsyncGenerator[Event, None]:
+    async def events(self, *, holder: bool = False, user: str | None = None) -> AsyncGenerator[Event, None]:
         """Workloads as they change, for ever: a broken stream is announced (``Disconnected``) and opened again.
 
-        ``holder``: keep an embedded service alive while connected. Close it with ``aclose`` (``contextlib.aclosing``).
+        ``holder``: keep an embedded service alive while connected. ``user``: only that one's; ``Others`` tells of the rest.
+        Close it with ``aclose`` (``contextlib.aclosing``).
         Raises: Refused: The service says no to this token.
         """
         follower = Follower(self._where)
@@ -107,7 +108,7 @@ class AsyncClient:
                 async with client.stream(
                     "GET",
                     f"{endpoint.url}{API}/events",
-                    params={"holder": str(int(holder))},
+                    params={"holder": str(int(holder))} | ({} if user is None else {"user": user}),
                     headers=headers(endpoint, follower.headers()),
                     timeout=stream_timeout(),
                 ) as answer:

@@ -48,6 +48,11 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
+class Others:
+    """Something changed that is not the user's whose workloads were asked for; once a second at most."""
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnected:
     """The stream broke and will be opened again after ``retry_in_s``."""
 
@@ -55,7 +60,7 @@ class Disconnected:
     retry_in_s: float
 
 
-Event = Resync | WorkloadEvent | Synced | Disconnected
+Event = Resync | WorkloadEvent | Synced | Others | Disconnected
 
 
 class Follower:
@@ -127,6 +132,8 @@ class Follower:
             live, self._listing = frozenset(self._listing or ()), None
             self._last = message.id
             return [Synced(live)]
+        if message.event == "others":
+            return [Others()]
         if message.event != "workload":
             return []  # a newer service may say more
         try:

@@ -92,10 +92,11 @@ class Client:
                     return result(call, answer)
             time.sleep(pause or 0.0)
 
-    def events(self, *, holder: bool = False) -> Generator[Event, None, None]:
+    def events(self, *, holder: bool = False, user: str | None = None) -> Generator[Event, None, None]:
         """Workloads as they change, for ever: a broken stream is announced (``Disconnected``) and opened again.
 
-        ``holder``: keep an embedded service alive while connected. Blocks while nothing happens.
+        ``holder``: keep an embedded service alive while connected. ``user``: only that one's; ``Others`` tells of the rest.
+        Blocks while nothing happens.
         Raises: Refused: The service says no to this token.
         """
         follower = Follower(self._where)
@@ -106,7 +107,7 @@ class Client:
                 with self._client(endpoint).stream(
                     "GET",
                     f"{endpoint.url}{API}/events",
-                    params={"holder": str(int(holder))},
+                    params={"holder": str(int(holder))} | ({} if user is None else {"user": user}),
                     headers=headers(endpoint, follower.headers()),
                     timeout=stream_timeout(),
                 ) as answer:

@@ -45,6 +45,7 @@ MAX_MOMENTS = 500  # of one commit: after a long sleep there may be many grid pa
 # Questions that are thought over in threads: each takes a processor, and the loop that decides needs one too.
 MAX_THINKING = 2
 STORE_RETRY = Millis(1000)
+REFRESHED = 32  # workloads that are looked at again in one go: about 10 ms
 REFRESH_S = 0.25  # queue positions and estimates are told to subscribers at most that often
 
 _log = logging.getLogger(__name__)
@@ -431,9 +432,16 @@ class Runtime:
         known = self._state.facts.records
         # Nobody hears of a stand-in: what is new about it is told of its session.
         workloads = {standin.session_of(known[one].spec) or one for one in workloads & known.keys()}
-        places = _places(self._state) if workloads else {}
-        changed: list[dict[str, Any]] = []
+        wanted: list[WorkloadId] = []
         for workload in sorted(workloads & known.keys()):
+            user = known[workload].spec.user
+            if self.broadcast.wants(user):
+                wanted.append(workload)
+            else:
+                self.broadcast.unheard(user)
+        places = _places(self._state) if wanted else {}
+        changed: list[dict[str, Any]] = []
+        for workload in wanted:
             view = self._view(workload, places)
             if _steady(view) != _steady(self._shown.get(workload, {})):
                 self._shown[workload] = view
@@ -445,12 +453,18 @@ class Runtime:
         seen = -1
         while True:
             await asyncio.sleep(REFRESH_S)
-            if seen == self._journal.seq:
+            if seen == self._journal.seq or not self.broadcast.listeners:
                 continue
+            seen = self._journal.seq
             async with self._turning:
-                if self._sound:
-                    seen = self._journal.seq
-                    self._publish(set(self._state.queue()))
+                records = self._state.facts.records
+                listened = [one for one in self._state.queue() if self.broadcast.wants(records[one].spec.user)]
+            # A few at a time: whoever asks for something meanwhile is served in between.
+            for first in range(0, len(listened), REFRESHED):
+                async with self._turning:
+                    if self._sound:
+                        self._publish(set(listened[first : first + REFRESHED]))
+                await asyncio.sleep(0)
 
 
 def _places(state: State) -> dict[WorkloadId, int]:

@@ -13,9 +13,10 @@ from fastapi.responses import StreamingResponse
 
 from gpufair.core.model import Phase
 from gpufair.service.auth import Principal
-from gpufair.service.broadcast import Change, Subscription
+from gpufair.service.broadcast import OTHERS, Change, Subscription
 from gpufair.service.context import Context, context, principal
 from gpufair.service.contract import streams
+from gpufair.service.models import NAME_PATTERN
 from gpufair.service.problems import TooManyStreams
 from gpufair.service.routes.workloads import shown
 
@@ -28,10 +29,16 @@ RESUMED = "gpufair-resumed"  # "1": no listing comes, only what was missed
 @router.get(
     "/events",
     response_class=StreamingResponse,
-    responses=streams("text/event-stream", "`workload` (a Workload), `synced` after the first listing, `resync` before another."),
+    responses=streams("text/event-stream", "`workload` (a Workload), `synced` after the first listing, `resync` before another, `others`: what is not yours changed."),
 )
-async def events(request: Request, holder: Annotated[int, Query(ge=0, le=1)] = 0) -> StreamingResponse:
+async def events(
+    request: Request,
+    holder: Annotated[int, Query(ge=0, le=1)] = 0,
+    user: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+) -> StreamingResponse:
     """Server-sent events, see docs/architecture.md. ``holder=1``: a Jupyter server, which keeps an embedded service.
+
+    ``user``: only that one's workloads; ``others`` then says, once a second at most, that something else has changed.
 
     Who was cut off and asks with ``Last-Event-ID`` is told only what it missed, as far as that is known still.
     """
@@ -39,21 +46,27 @@ async def events(request: Request, holder: Annotated[int, Query(ge=0, le=1)] = 0
     # Anybody's Jupyter server holds: whoever's sessions run here would lose them when the service lingers out.
     if it.runtime.broadcast.listeners >= MAX_STREAMS:
         raise TooManyStreams(f"{MAX_STREAMS} event streams are open already; close some, or ask again later")
-    broadcast = it.runtime.broadcast
-    resumed = broadcast.resume(request.headers.get("last-event-id", ""))
-    headers = {"x-accel-buffering": "no", RESUMED: str(int(resumed is not None))}
-    stream = _stream(it, who, resumed, holder=bool(holder))
+    last = request.headers.get("last-event-id", "")
+    resumed = it.runtime.broadcast.can_resume(last, user)
+    headers = {"x-accel-buffering": "no", RESUMED: str(int(resumed))}
+    stream = _stream(it, who, user, last if resumed else None, holder=bool(holder))
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
-async def _stream(it: Context, who: Principal, resumed: Subscription | None, *, holder: bool) -> AsyncIterator[str]:
+async def _stream(
+    it: Context, who: Principal, user: str | None, last: str | None, *, holder: bool
+) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         if holder:
             await stack.enter_async_context(it.lifetime.hold())
-        subscription = resumed or it.runtime.broadcast.subscribe()
-        stack.callback(it.runtime.broadcast.unsubscribe, subscription)
+        broadcast = it.runtime.broadcast
+        resumed = broadcast.resume(last, user) if last is not None else None
+        subscription = resumed or broadcast.subscribe(user)
+        stack.callback(broadcast.unsubscribe, subscription)
         if resumed is None:
-            for text in await _listing(it, who, subscription.since):
+            if last is not None:  # too much has happened since the headers were sent
+                yield _event("resync", {"at_s": it.runtime.now() / 1000})
+            for text in await _listing(it, who, user, subscription.since):
                 yield text
         while not it.lifetime.ending.is_set():
             told = await _next(it, subscription)
@@ -63,8 +76,10 @@ async def _stream(it: Context, who: Principal, resumed: Subscription | None, *, 
                 yield ": still here\n\n"
             elif told is None:
                 yield _event("resync", {"at_s": it.runtime.now() / 1000})
-                for text in await _listing(it, who, ""):
+                for text in await _listing(it, who, user, ""):
                     yield text
+            elif told is OTHERS:
+                yield _event("others", {"at_s": it.runtime.now() / 1000})
             else:
                 yield _event("workload", shown(told.view, who), told.id)
 
@@ -92,9 +107,11 @@ async def _until_ending(it: Context) -> Change | None:
     return _NOTHING
 
 
-async def _listing(it: Context, who: Principal, since: str) -> list[str]:
-    """All live workloads, closed by ``synced``, which is as of the change ``since`` or later."""
-    live = await it.runtime.views(lambda record: record.phase is not Phase.ENDED)
+async def _listing(it: Context, who: Principal, user: str | None, since: str) -> list[str]:
+    """All live workloads (of one user), closed by ``synced``, which is as of the change ``since`` or later."""
+    live = await it.runtime.views(
+        lambda record: record.phase is not Phase.ENDED and user in (None, record.spec.user)
+    )
     texts = [_event("workload", shown(view, who)) for view in live]
     return [*texts, _event("synced", {"at_s": it.runtime.now() / 1000}, since)]
 

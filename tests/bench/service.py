@@ -1,0 +1,132 @@
+"""What one service bears: 1,000 nodes that report, 5,000 who wait, 200 who listen, and 300 submissions a second.
+
+The service is the real one in a process of its own, on SQLite as it is shipped (each answer is on disk first).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.bench.compiled import environment, package
+from tests.bench.core_world import cpu_scale
+from tests.bench.result import Result
+from tests.bench.service_crowd import NODES, STREAMS
+
+SUBMITS_PER_S, LATE_MS, DECIDED_MS, MEMORY_MB = 300.0, 100.0, 250.0, 400.0
+SECONDS = float(os.environ.get("GPUFAIR_BENCH_SECONDS", "20"))
+START_S = 60.0
+
+
+@contextmanager
+def running(folder: Path, config: str) -> Iterator[tuple[str, psutil.Process, dict[str, str]]]:
+    """A service on this configuration: its address, its process, its environment."""
+    (folder / "gpufair.toml").write_text(config, encoding="utf-8")
+    built = package()
+    env = environment(built if isinstance(built, Path) else None)
+    state = folder / "state"
+    command = [sys.executable, "-m", "gpufair.cli", "serve", "--config", str(folder / "gpufair.toml"), "--state-dir", str(state)]
+    with (folder / "service.log").open("wb") as log:
+        service = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+    try:
+        until = time.monotonic() + START_S
+        while not (state / "service.json").exists():
+            if service.poll() is not None or time.monotonic() > until:
+                raise RuntimeError((folder / "service.log").read_text()[-2000:])
+            time.sleep(0.05)
+        yield json.loads((state / "service.json").read_bytes())["url"], psutil.Process(service.pid), env
+    finally:
+        service.terminate()
+        try:
+            service.wait(30)
+        except subprocess.TimeoutExpired:
+            service.kill()
+            service.wait()
+
+
+def lab() -> str:
+    """A configuration of 1,000 remote nodes, and a user for each who listens."""
+    users = json.dumps([f"u{at}" for at in range(STREAMS)])
+    nodes = "".join(f'[[node]]\nname = "n{at:04}"\nremote = true\n' for at in range(NODES))
+    return f'budgets = "budgets.toml"\nusers = {users}\n{nodes}'
+
+
+@cache
+def crowded() -> dict[str, Any]:
+    """What was seen while all were there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        teams = "".join(f'[[allocation]]\npath = "t{at}"\nshare = {at + 1}\n' for at in range(20))
+        (folder / "budgets.toml").write_text(teams, encoding="utf-8")
+        with running(folder, lab()) as (url, process, env):
+            crowd = [sys.executable, "-m", "tests.bench.service_crowd", url, str(folder / "state"), str(SECONDS), str(SUBMITS_PER_S)]
+            before = cpu_scale()
+            done = subprocess.run(crowd, env=env, stdout=subprocess.PIPE, text=True, check=True)
+            seen: dict[str, Any] = json.loads(done.stdout)
+            seen["memory_mb"] = process.memory_full_info().uss / 1e6
+            seen["cpu_s"] = sum(process.cpu_times()[:2])
+            seen["cpu_scale"] = (before + cpu_scale()) / 2
+            seen |= _decided(url, folder / "state")
+    if seen["failed"]:
+        raise RuntimeError(f"somebody was turned away: {seen['failed']}")
+    return seen
+
+
+def _decided(url: str, folder: Path) -> dict[str, float]:
+    """How many decisions there were, and how many of them came later than they may."""
+    token = json.loads((folder / "service.json").read_bytes())["token"]
+    request = urllib.request.Request(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    delays = next(family for family in families if family.name == "gpufair_decision_delay_seconds")
+    buckets = {sample.labels["le"]: sample.value for sample in delays.samples if sample.name.endswith("_bucket")}
+    return {"decisions": buckets["+Inf"], "late": buckets["+Inf"] - buckets[str(DECIDED_MS / 1000)]}
+
+
+def _notes(seen: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in seen.items() if name != "failed"}
+
+
+def service_submits() -> Result:
+    """Submissions that were answered per second, durable, while all others are there."""
+    seen = crowded()
+    return Result(seen["per_s"], "submissions per s", SUBMITS_PER_S * 0.99 / seen["cpu_scale"], at_least=True, notes=_notes(seen))
+
+
+def service_submit_p99() -> Result:
+    """From the moment at which a submission is due to its answer."""
+    seen = crowded()
+    return Result(seen["p99_ms"], "ms to the answer, p99", LATE_MS * seen["cpu_scale"], notes=_notes(seen))
+
+
+def service_decisions() -> Result:
+    """Decisions that were committed later than 250 ms after what they answer."""
+    seen = crowded()
+    return Result(seen["late"] / seen["decisions"] * 1000, "of 1,000 decisions later than 250 ms", 0.0, notes=_notes(seen))
+
+
+def service_memory() -> Result:
+    """Memory of the service's own at the end."""
+    seen = crowded()
+    return Result(seen["memory_mb"], "MB of its own", MEMORY_MB, notes=_notes(seen))
+
+
+CASES = {
+    "service_submits": service_submits,
+    "service_submit_p99": service_submit_p99,
+    "service_decisions": service_decisions,
+    "service_memory": service_memory,
+}
