@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 OTHERS_S = 1.0  # between two notes that something of others has changed
+EXPECTED_S = 60.0  # for so long whoever stopped listening is expected back
 CAPACITY = 2048  # changes; a reader that is further behind gets a fresh listing instead
 
 
@@ -76,6 +77,7 @@ class Broadcast:
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
         self._users: Counter[str | None] = Counter()
+        self._left: dict[str | None, float] = {}  # when somebody last stopped listening (monotonic)
         # By whose change nobody heard: the number of the last one. None: anybody's.
         self._unheard: dict[str | None, int] = {}
         # Numbers begin anew with each start, so that a change of another process is never taken for one of this.
@@ -89,8 +91,12 @@ class Broadcast:
         return len(self._subscriptions)
 
     def wants(self, user: str) -> bool:
-        """Whether anybody listens to changes of this user's workloads."""
-        return bool(self._users[None] or self._users[user])
+        """Whether anybody listens to changes of this user's workloads, or will again in a moment."""
+        if self._users[None] or self._users[user]:
+            return True
+        # Who was cut off a moment ago comes back, and would then have to be told everything anew.
+        left = max(self._left.get(user, 0.0), self._left.get(None, 0.0))
+        return bool(left) and time.monotonic() - left < EXPECTED_S
 
     def unheard(self, user: str) -> None:
         """Something of this user's changed, and nobody wants to be told what."""
@@ -138,6 +144,7 @@ class Broadcast:
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
             self._users[subscription.user] -= 1
+            self._left[subscription.user] = time.monotonic()
 
     def publish(self, items: Iterable[dict[str, Any]]) -> None:
         """Tell everybody whom it concerns, in order."""
