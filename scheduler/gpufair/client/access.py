@@ -29,8 +29,8 @@ class TokenView:
     page: bool
     made_by: str
     made_s: float
-    expires_s: float | None
-    revoked_s: float | None
+    expires_s: float | None = None
+    revoked_s: float | None = None
 
     def over(self, now_s: float) -> bool:
         """Whether it opens nothing any more."""
@@ -41,7 +41,7 @@ class TokenView:
 class MadeToken(TokenView):
     """A new one, with the token itself, which is told this once."""
 
-    token: str
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Change:
     role: str
     token: str
     request: str
-    entries: tuple[int, ...] | None
+    entries: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,10 +168,11 @@ async def authorize(request: Request) -> None:
         return
     if (scope := NEEDS.get(right)) is not None and not who.scope.includes(scope):
         raise Forbidden(f"this token of {who.name!r} has the scope {who.scope!s}, and {_WHAT[right]} needs {scope!s}")
-    raise Forbidden(f"only {_WHO[right]} may do this, and {who.name!r} is {who.role!s}; see gpufair.toml")
+    raise Forbidden(f"only {_WHO[right]} may do this, and {who.name!r} is {_ROLE[who.role]}; see gpufair.toml")
 
 
 _WHAT = {Right.ACT: "changing something", Right.DIVIDE: "changing budgets", Right.OPERATE: "operating"}
+_ROLE = {Role.USER: "a researcher", Role.AUDITOR: "an auditor", Role.OPERATOR: "an operator", Role.AGENT: "an agent"}
 _WHO = {
     Right.PLAN: "budget owners, auditors and operators",
     Right.AUDIT: "auditors and operators",
