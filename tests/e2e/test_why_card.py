@@ -137,7 +137,7 @@ def test_the_tour_walks_through_what_was_recorded(lab: Lab, ui: Look) -> None:
         assert violations(page, ".jp-Dialog") == []
         page.keyboard.press("ArrowRight")
         expect(tour).to_contain_text(re.compile(r"Step 2 of [2-5]"))
-        expect(tour.locator("dd")).to_contain_text("first to leave")
+        expect(tour.locator("dl")).to_contain_text("docs/policy.md")
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("ArrowLeft")
         expect(tour).to_contain_text(re.compile(r"Step 1 of [2-5]"))
