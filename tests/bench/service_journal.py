@@ -1,0 +1,198 @@
+"""The service as a process: how many submissions it takes, durably, how soon they are answered, and how soon it is back.
+
+Submissions come at a fixed rate whatever becomes of the earlier ones (an open loop), so that a service which falls behind
+shows it. Each is timed from the moment at which it was due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from gpufair.core import events as ev
+from gpufair.core.actions import Start
+from gpufair.core.model import Allocation, Kind, Node, Outcome, Shape, WorkloadSpec
+from gpufair.core.state import State
+from gpufair.core.units import AllocationPath, CauseId, Instant, Millis, NodeName, WorkloadId
+from gpufair.service import codec
+from gpufair.service.recovery import take_snapshot
+from gpufair.service.store import NewEntry, Store, sqlite_url
+from tests.bench.result import CALIBRATED_S, Result, calibration
+from tests.postgres import postgres
+
+RATE = 300.0  # submissions a second that have to be sustained
+FOR_S = 15.0
+CONNECTIONS = 32
+LIMIT_MS = 100.0
+ENTRIES = 100_000
+SNAPSHOT_EVERY = 1000
+LIMIT_S = 3.0
+CAUSE = CauseId("bench")
+CONFIG = """\
+budgets = "budgets.toml"
+[[node]]
+name = "n1"
+gpus = 8
+{store}
+"""
+LAUNCH = {"type": "command", "argv": ["true"], "cwd": "/"}
+
+
+@contextmanager
+def service(folder: Path, database: str = "") -> Iterator[tuple[httpx.URL, str]]:
+    """A running service: its address and the operator's token. It is killed in the end, as in an accident."""
+    (folder / "budgets.toml").write_text('[[allocation]]\npath = "a"\n')
+    store = f'[store]\nurl = "{database}"' if database else ""
+    (folder / "g.toml").write_text(CONFIG.format(store=store))
+    state = folder / "state"
+    command = [sys.executable, "-m", "gpufair.cli", "serve", "--config", str(folder / "g.toml"), "--state-dir", str(state)]
+    (state / "service.json").unlink(missing_ok=True)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        until = time.monotonic() + 120
+        while not (state / "service.json").exists():
+            assert process.poll() is None, "the service has ended"
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        info = json.loads((state / "service.json").read_text())
+        yield httpx.URL(info["url"]), info["token"]
+    finally:
+        process.kill()
+        process.wait(30)
+        for one in psutil.process_iter():  # agents outlive their service
+            with suppress(psutil.Error):
+                if any(str(folder) in word for word in one.cmdline()):
+                    one.kill()
+
+
+async def _submit(url: httpx.URL, token: str) -> tuple[list[float], float]:
+    """Latencies in ms, and how many a second were answered."""
+    limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+    headers = {"Authorization": f"Bearer {token}"}
+    latencies: list[float] = []
+    async with httpx.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=60) as client:
+        # Nothing starts, so that all wait in the queue and no workload takes a processor from the service.
+        (await client.post("/api/v1/nodes/n1/cordon")).raise_for_status()
+        begun = time.perf_counter()
+
+        async def one(number: int) -> None:
+            due = begun + number / RATE
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            body = {"id": f"w{number}", "kind": "batch", "allocation": "a", "gpus": 8, "launch": LAUNCH}
+            answer = await client.post("/api/v1/workloads", json=body)
+            assert answer.status_code == 201, answer.text
+            latencies.append((time.perf_counter() - due) * 1000)
+
+        await asyncio.gather(*(one(number) for number in range(int(RATE * FOR_S))))
+        return latencies, len(latencies) / (time.perf_counter() - begun)
+
+
+def _measured(folder: Path, database: str = "") -> Result:
+    with service(folder, database) as (url, token):
+        latencies, rate = asyncio.run(_submit(url, token))
+    latencies.sort()
+    scale = max(1.0, calibration() / CALIBRATED_S)
+    at = {f"p{share}_ms": round(latencies[int(len(latencies) * share / 100)], 1) for share in (50, 90)}
+    notes: dict[str, float | str] = {**at, "rate_per_s": round(rate, 1), "offered_per_s": RATE, "scale": round(scale, 2)}
+    return Result(latencies[int(len(latencies) * 0.99)], f"ms p99 at {rate:.0f}/s", LIMIT_MS * scale, notes=notes)
+
+
+def submit() -> Result:
+    """Into SQLite, which is synchronised to the disk before each answer."""
+    with tempfile.TemporaryDirectory(prefix="gpufair-bench-", ignore_cleanup_errors=True) as folder:
+        return _measured(Path(folder))
+
+
+def submit_postgresql() -> Result:
+    """The same into a PostgreSQL on this machine, which shares its processors with the service."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpufair-bench-", ignore_cleanup_errors=True))
+        return _measured(Path(folder), stack.enter_context(postgres(on_disk=True)).database())
+
+
+def write_journal(folder: Path, entries: int) -> None:
+    """The journal of a week of small jobs, as a service that is killed just before its next snapshot leaves it."""
+    store = Store(sqlite_url(folder), "bench")
+    state = State()
+    now = int(time.time() * 1000)
+    step = 7 * 24 * 3600 * 1000 // entries
+    at = now - step * entries
+    batch: list[NewEntry] = []
+    written = 0
+
+    def feed(event: ev.Event) -> list[Any]:
+        nonlocal written
+        actions = state.handle(event)
+        policy = codec.policy_digest(state.policy)
+        batch.append(NewEntry(event.at, codec.dump_event(event), codec.dump_actions(actions), policy))
+        written += 1
+        if written % SNAPSHOT_EVERY == 0 or written == entries:
+            store.append(batch)
+            batch.clear()
+            if entries - 3 * SNAPSHOT_EVERY < written < entries:  # those that a service would still have
+                store.save_snapshot(take_snapshot(state, written))
+        return actions
+
+    feed(ev.BudgetsApplied(Instant(at), CAUSE, (Allocation(AllocationPath("a")),)))
+    feed(ev.NodeJoined(Instant(at), CAUSE, Node(NodeName("n1"), 8)))
+    spec = WorkloadSpec(AllocationPath("a"), "ada", Kind.BATCH, Shape(1), Millis(0), launch=LAUNCH)
+    number = 0
+    due: list[ev.Event] = []
+    while written < entries:
+        at += step
+        wakeup = state.next_wakeup()
+        if wakeup is not None and wakeup <= at:
+            feed(ev.TimePassed(wakeup, CAUSE))
+        elif due:
+            event = due.pop(0)
+            feed(type(event)(**{**_fields(event), "at": Instant(max(at, state.now))}))
+        else:
+            number += 1
+            name = WorkloadId(f"{number:08x}-job")
+            for action in feed(ev.Submitted(Instant(max(at, state.now)), CAUSE, name, spec)):
+                if isinstance(action, Start):
+                    about = (action.workload, action.held.incarnation)
+                    due += [ev.Started(Instant(0), CAUSE, *about), ev.Exited(Instant(0), CAUSE, *about, Outcome.COMPLETED)]
+    store.close()
+
+
+def _fields(event: ev.Event) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in event.__dataclass_fields__}
+
+
+def restart() -> Result:
+    """From starting the process to its first answers, with all that the journal holds."""
+    with tempfile.TemporaryDirectory(prefix="gpufair-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "state").mkdir(mode=0o700)
+        write_journal(folder / "state", ENTRIES - 1)  # the longest tail: no snapshot for 999 entries
+        times = []
+        for _ in range(3):
+            begun = time.perf_counter()
+            with service(folder) as (url, token):
+                answer = httpx.get(f"{url}/api/v1/status", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+                times.append(time.perf_counter() - begun)
+                assert answer.status_code == 200
+                entries = httpx.get(f"{url}/api/v1/queue", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+                assert entries.status_code == 200
+        scale = max(1.0, calibration() / CALIBRATED_S)
+        notes: dict[str, float | str] = {"slowest_s": round(max(times), 2), "entries": ENTRIES - 1, "scale": round(scale, 2)}
+        return Result(sorted(times)[1], "s", LIMIT_S * scale, notes=notes)
+
+
+CASES = {
+    "service_submit": submit,
+    "service_submit_postgresql": submit_postgresql,
+    "service_restart": restart,
+}
