@@ -41,8 +41,9 @@ export class DebateView {
     return this._open.size > 0;
   }
 
-  async refresh(): Promise<void> {
-    const [answer, budgets] = await Promise.all([this._reader.requests(LISTED), this._reader.budgets()]);
+  /** @param known - the budgets, if they have just been read */
+  async refresh(known?: IBudgets): Promise<void> {
+    const [answer, budgets] = await Promise.all([this._reader.requests(LISTED), known ?? this._reader.budgets()]);
     this.show(answer, budgets);
   }
 

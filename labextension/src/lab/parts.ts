@@ -14,6 +14,7 @@ import { QueueView } from './queue.js';
 import type { LabReader } from './reader.js';
 import { Teams, teamOf } from './teams.js';
 import { WhatIfView } from './whatif.js';
+import type { IBudgets } from './wire.js';
 
 export interface IPart {
   readonly title: string;
@@ -41,9 +42,11 @@ export function makeParts(
 ): Record<PartName, IPart> {
   const teams = new Teams();
   const still = () => undefined;
+  let known: IBudgets | undefined;
   /** Colours need the names of all teams, whichever part is seen. */
   const read = async () => {
     const answer = await reader.budgets();
+    known = answer;
     teams.know(answer.allocations.map(one => teamOf(one.path)));
     return answer;
   };
@@ -76,7 +79,7 @@ export function makeParts(
     requests: {
       title: trans.__('Budget Requests'),
       node: debate.node,
-      refresh: () => debate.refresh(),
+      refresh: () => debate.refresh(known),
       tick: still,
       awaits: () => debate.awaits
     },

@@ -25,6 +25,7 @@ const OPEN = 'gpufair:open-lab';
 const WHAT_IF = 'gpufair:what-if';
 /** A decision takes its time: who waits for one is told within so long. */
 const AWAITED_MS = 60_000;
+const REQUESTS_MS = 5000;
 
 /** Three boards of chips, filled to different heights. */
 const icon = new LabIcon({
@@ -71,8 +72,16 @@ const lab: JupyterFrontEndPlugin<void> = {
       Notification.info(text, { autoClose: false });
     };
     const { whatif, requests, ...parts } = makeParts(reader, doing, serverNow, decided);
-    // Budgets and what is asked of them are one thing to look at.
-    const budgets = { ...parts.budgets, refresh: async () => void (await Promise.all([parts.budgets.refresh(), requests.refresh()])) };
+    // Budgets and what is asked of them are one thing to look at; but people ask more slowly than GPUs change hands.
+    let looked = 0;
+    const refresh = async () => {
+      await parts.budgets.refresh();
+      if (Date.now() - looked > REQUESTS_MS) {
+        looked = Date.now();
+        await requests.refresh();
+      }
+    };
+    const budgets = { ...parts.budgets, refresh };
     const seen = { ...parts, budgets };
     window.setInterval(() => {
       if (requests.awaits?.() && !document.hidden) {
