@@ -2,7 +2,7 @@
  * The budget tree: what each allocation is entitled to, holds and waits for, and what it has used of what it is due.
  */
 import { CourseView } from './course.js';
-import { Rows, attribute, element, write } from './dom.js';
+import { Rows, element, style, write } from './dom.js';
 import { type Teams, teamOf } from './teams.js';
 import type { IAllocation, IBudgets, IOverTime } from './wire.js';
 import { depth, entitledGpus, spent, standing, trans } from './words.js';
@@ -37,14 +37,14 @@ export class BudgetsView {
   private _update(made: HTMLElement, one: IAllocation): void {
     const [name, now, bar, used] = made.children as unknown as HTMLElement[];
     // All below a row inherits its variables, and is styled again when they are written, even where they are the same.
-    attribute(made, 'style', `--level: ${depth(one.path)}; --team: ${this._teams.colour(teamOf(one.path))}`);
+    style(made, `--level: ${depth(one.path)}; --team: ${this._teams.colour(teamOf(one.path))}`);
     write(name, one.path.split('/').pop() ?? one.path);
     name.title = one.path;
     const entitled = entitledGpus(one, this._budgets);
     write(now, standing(one, entitled));
     const part = (count: number) => `${(100 * Math.min(count, this._most)) / this._most}%`;
     const [held, wanted] = [part(one.gpus_held), part(one.gpus_held + one.gpus_queued)];
-    attribute(bar, 'style', `--held: ${held}; --queued: ${wanted}; --entitled: ${part(entitled)}`);
+    style(bar, `--held: ${held}; --queued: ${wanted}; --entitled: ${part(entitled)}`);
     write(used, spent(one));
     this._courses.get(made)?.show(one);
   }

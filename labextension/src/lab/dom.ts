@@ -32,6 +32,16 @@ export function attribute(node: HTMLElement, name: string, value: string): void 
   }
 }
 
+const styled = new WeakMap<HTMLElement, string>();
+
+/** Style a node where it looks otherwise. Not by its attribute: the service's own page lets in nothing inline. */
+export function style(node: HTMLElement, text: string): void {
+  if (styled.get(node) !== text) {
+    styled.set(node, text);
+    node.style.cssText = text;
+  }
+}
+
 export function press(label: string, act: () => void): HTMLButtonElement {
   const made = element('button', { type: 'button', class: 'jp-gpufair-button' }, label);
   made.addEventListener('click', act);

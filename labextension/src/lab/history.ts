@@ -3,7 +3,7 @@
  */
 import { clock } from '../text.js';
 import { trans } from '../trans.js';
-import { Rows, attribute, element, write } from './dom.js';
+import { Rows, attribute, element, style, write } from './dom.js';
 import { exposed, percent, runs } from './figures.js';
 import { type Teams, teamOf } from './teams.js';
 import type { IGpuHistory, INodeHistory, IStay } from './wire.js';
@@ -93,7 +93,7 @@ export class HistoryView {
   private _update(row: HTMLElement, node: INodeHistory): void {
     const [name, track] = row.children as unknown as HTMLElement[];
     write(name, node.name);
-    attribute(row, 'style', `--gpus: ${node.gpus}`);
+    style(row, `--gpus: ${node.gpus}`);
     attribute(track, 'tabindex', node.name === (this._chosen ?? this._nodes.keys().next().value) ? '0' : '-1');
     if (this._visible.has(row)) {
       this._draw(row, node);
@@ -158,8 +158,10 @@ function pieces(stay: IStay, seen: IGpuHistory, colour: string): HTMLElement[] {
   });
 }
 
-function box(kind: string, style: string): HTMLElement {
-  return element('span', { class: kind, style });
+function box(kind: string, look: string): HTMLElement {
+  const made = element('span', { class: kind });
+  made.style.cssText = look;
+  return made;
 }
 
 /** A node in one sentence. */
