@@ -183,8 +183,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P8 usage leaves the window after exactly W",
         "ledger.py",
-        "offset, begins = last.total - last.gpus * last.at - first.total, first.at + window",
-        "offset, begins = last.total - last.gpus * last.at - first.total, first.at + window + 1",
+        "offset, begins = self._total[-1] - slope * at[-1] - self._total[head], at[head] + window",
+        "offset, begins = self._total[-1] - slope * at[-1] - self._total[head], at[head] + window + 1",
         "p08",
     ),
     Mutation(
@@ -225,8 +225,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P13 whoever fits starts at once",
         "rooms.py",
-        "                    if room >= each:",
-        "                    if room > each:",
+        "                if room >= each:",
+        "                if room > each:",
         "p13",
     ),
     Mutation(

@@ -13,6 +13,8 @@ Most events change nothing for those who wait. The pass finds that out here from
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
 
 from gpufair.core.amount import Amount, Freed
 from gpufair.core.coming import coming
@@ -30,6 +32,8 @@ from gpufair.core.take import TakeLimit
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName, WorkloadId
 from gpufair.core.waiting import Group, Turn
 
+NOTHING: Final[Mapping[AllocationPath, int]] = MappingProxyType({})
+
 
 class Chances:
     """The chances of those who wait for one pool, kept current by the pass as it grants."""
@@ -46,13 +50,16 @@ class Chances:
         self._facts = facts
         self._hopeful: dict[Shape, bool] = {}
         self._earliest: dict[Shape, Instant] = {}
+        self._spans: dict[Shape, int] = {}
         self._hopeless: set[Shape] = set()
         # (priority, promised GPU time) of those in a leaf who may preempt nobody, or too few for their shape. Who has
         # no more priority and asks for no less protection may not either, as long as nothing is granted.
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
         self._fits: dict[tuple[Shape, Instant], bool] = {}  # by shape and end of protection
         self._sum: tuple[tuple[Freed, int, bool], Freed] | None = None  # of what, and it
+        # By who leaves, shape and end of protection, since rooms and those who run were changed so often.
         self._fits_freed: dict[tuple[Movers, Shape, Instant], bool] = {}
+        self._freed_then = self.rooms.changes, self.running.changes
         self._compared: tuple[int, Rivals] | None = None  # as of so many changes of those who run
         self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[tuple[Shape, Instant, tuple[WorkloadId, ...], bool], bool] = {}
@@ -161,8 +168,16 @@ class Chances:
             return FOREVER
         known = self._earliest.get(shape)
         if known is None:
+            span = self._shortest(shape)
+            known = self._earliest[shape] = self.until(span) if span else FOREVER
+        return known
+
+    def _shortest(self, shape: Shape) -> int:
+        """The least protection with which allocated work asks for a shape here; 0 if none does."""
+        known = self._spans.get(shape)
+        if known is None:
             spans = self._facts.waiting.allocated.spans.get((self.pool, shape))
-            known = self._earliest[shape] = self.until(min(spans)) if spans else FOREVER
+            known = self._spans[shape] = min(spans) if spans else 0
         return known
 
     def until(self, span: int) -> Instant:
@@ -247,20 +262,31 @@ class Chances:
         if not own and not excess:
             # Most leaves could not move enough whatever they ask for, and leaves side by side outrank the same ones.
             least = self._later(self.earliest(shape))
-            if not outranked or not self._fits_without((outranked, None, ()), shape, least):
+            if not outranked or not self.fits_without((outranked, None, ()), shape, least):
                 return False
         if outranked:
             outranked = self._rivals.outranked(leaf, span * shape.gpus * self._facts.weights.of(shape.gpu_type))
         if not own and not excess and not outranked:
             return False
         key = outranked, (leaf, priority) if own else None, tuple(excess.items())
-        return self._fits_without(key, shape, self.ends_after(span))
+        return self.fits_without(key, shape, self.ends_after(span))
 
     def outranked(self, record: Record) -> tuple[AllocationPath, ...]:
         """The leaves with exposed work that its start would leave its own better than."""
         return self._rivals.outranked(record.spec.allocation, record.commitment)
 
-    def _fits_without(self, key: Movers, shape: Shape, until: Instant) -> bool:
+    def movers(self, record: Record, excess: Mapping[AllocationPath, int] = NOTHING) -> Movers:
+        """Who makes way for an allocated workload by rank and by priority, and with ``excess`` by the take limit."""
+        leaf, priority = record.spec.allocation, record.spec.priority
+        own = leaf in self.running.exposed and priority > self._lowest(leaf)
+        return self.outranked(record), (leaf, priority) if own else None, tuple(excess.items())
+
+    def fits_without(self, key: Movers, shape: Shape, until: Instant) -> bool:
+        """Whether there would be room for a shape if these left."""
+        now = self.rooms.changes, self.running.changes
+        if self._freed_then != now:
+            self._fits_freed.clear()
+            self._freed_then = now
         known = self._fits_freed.get((key, shape, until))
         if known is None:
             known = self._fits_freed[key, shape, until] = self.rooms.fits(shape, self.running.freed_by(key), until)
@@ -305,6 +331,7 @@ class Chances:
         """Whether somebody could make way for a shape under the debug right."""
         return (
             bool(self.running.exposed)
+            and is_debug(self._facts.policy, self._shortest(shape), shape.gpus)
             and shape.gpus <= self.debug.most
             and self._fits_without_small(shape, self._later(self.earliest(shape)), self.debug.expired, True)
         )

@@ -77,7 +77,8 @@ class Consolidation:
         for choice, pool in sorted(facts.waiting.allocated.turns):
             if pool in looked:
                 continue
-            free = sum(node.free for node in facts.by_pool.get(pool, ()))
+            rooms = facts.rooms.get(pool)
+            free = rooms.free if rooms is not None else 0
             shapes = {
                 shape
                 for shape in facts.waiting.allocated.turns.get((choice, pool), {})
@@ -106,7 +107,9 @@ class Consolidation:
         """Whom one may move, by node, the cheapest first."""
         facts, found = self._facts, dict[NodeName, list[Candidate]]()
         running = facts.running.get(pool)
-        for record in running.restorable.values() if running is not None else ():
+        if running is None:
+            return found
+        for record in (running.restorable if facts.policy.consolidate_batch else running.sessions).values():
             if may_move(facts, record) and record.held is not None:
                 one = candidate(facts, record, PreemptReason.CONSOLIDATION, 0)
                 found.setdefault(record.held.leases[0].node, []).append(one)

@@ -240,6 +240,7 @@ def _pool_indexes(facts: Facts, pool: PoolName) -> Iterator[str]:
     listed = facts.running.get(pool) or Running()
     same = afresh.unallocated == listed.unallocated and afresh.exposed == listed.exposed
     same = same and afresh.gpus == listed.gpus and afresh.restorable == listed.restorable
+    same = same and afresh.sessions == listed.sessions
     promised = [{leaf: k for leaf, k in one.promised_to_each(facts.now).items() if k} for one in (afresh, listed)]
     if not same or promised[0] != promised[1] or afresh.next_end() != listed.next_end():
         yield f"pool {pool}: those who run are listed wrongly"

@@ -31,13 +31,18 @@ class Mark:
 class Account:
     """What one allocation was charged in one pool. Marks are forgotten some time after they left the window."""
 
-    __slots__ = ("_head", "_marks", "changes", "fading", "hours")
+    __slots__ = ("_at", "_gpus", "_head", "_total", "changes", "fading", "hours")
 
-    def __init__(
-        self, marks: Iterable[Mark] = (), hours: Hours | None = None, fading: Fading | None = None
-    ) -> None:
+    def __init__(self, marks: Iterable[Mark] = (), hours: Hours | None = None, fading: Fading | None = None) -> None:
         self.fading = fading  # what counts in place of the window, if that is the policy
-        self._marks: list[Mark] = list(marks)
+        # The marks, field by field: one is made at every start and release.
+        self._at: list[int] = []
+        self._total: list[int] = []
+        self._gpus: list[int] = []
+        for mark in marks:
+            self._at.append(mark.at)
+            self._total.append(mark.total)
+            self._gpus.append(mark.gpus)
         self.hours = hours  # until the last change; None keeps no history
         # The last mark at or before the window's start: a hint that only moves forward, no part of the state.
         self._head = 0
@@ -46,91 +51,93 @@ class Account:
     @property
     def marks(self) -> tuple[Mark, ...]:
         """The break points that are kept, oldest first."""
-        return tuple(self._marks)
+        columns = zip(self._at, self._total, self._gpus, strict=True)
+        return tuple(Mark(Instant(at), GpuMillis(total), gpus) for at, total, gpus in columns)
 
     @property
     def gpus(self) -> int:
         """GPUs charged at present."""
-        return self._marks[-1].gpus if self._marks else 0
+        return self._gpus[-1] if self._gpus else 0
 
     def charged(self, now: Instant) -> GpuMillis:
         """Everything ever charged, until ``now``, which is not before the last change."""
-        if not self._marks:
+        if not self._at:
             return GpuMillis(0)
-        last = self._marks[-1]
-        return GpuMillis(last.total + last.gpus * (now - last.at))
+        return GpuMillis(self._total[-1] + self._gpus[-1] * (now - self._at[-1]))
 
     def change(self, now: Instant, gpus: int, window: Millis) -> None:
         """From ``now`` on charge ``gpus`` more (fewer, if negative)."""
         self.changes += 1
-        mark = Mark(now, self.charged(now), self.gpus + gpus)
-        if mark.gpus < 0:
+        total, before, at = self.charged(now), self.gpus, self._at
+        if before + gpus < 0:
             raise AssertionError("an account cannot be charged for fewer than 0 GPUs")
-        if self.hours is not None and self._marks:
-            self.hours.add(self._marks[-1].at, now, self._marks[-1].gpus)
+        if self.hours is not None and at:
+            self.hours.add(at[-1], now, before)
         if self.fading is not None:
-            self.fading.go_on(now, self.gpus)
-        if self._marks and self._marks[-1].at == now:
-            self._marks.pop()
-        self._marks.append(mark)
+            self.fading.go_on(now, before)
+        if at and at[-1] == now:
+            self._gpus[-1] = before + gpus
+        else:
+            at.append(now)
+            self._total.append(total)
+            self._gpus.append(before + gpus)
         # Forget here and nowhere else: what is kept then depends on what happened, never on who asked when.
         self._seek(now - window)
-        if self._head > len(self._marks) // 2:
-            del self._marks[: self._head]
+        head = self._head
+        if head > len(at) // 2:
+            for column in (at, self._total, self._gpus):
+                del column[:head]
             self._head = 0
 
     def occupancy(self, now: Instant, window: Millis) -> GpuMillis:
         """Charged in [now - window, now]; with a half-life, what counts of all that was charged."""
-        if not self._marks:
+        at = self._at
+        if not at:
             return GpuMillis(0)
         if self.fading is not None:
-            return GpuMillis(self.fading.whole(now, self._marks[-1].gpus))
+            return GpuMillis(self.fading.whole(now, self._gpus[-1]))
         # As in Owed.within: mostly the head is right already.
-        start, marks, head = now - window, self._marks, self._head
-        if (
-            head >= len(marks)
-            or (head and marks[head].at > start)
-            or (head + 1 < len(marks) and marks[head + 1].at <= start)
-        ):
+        start, head = now - window, self._head
+        if head >= len(at) or (head and at[head] > start) or (head + 1 < len(at) and at[head + 1] <= start):
             self._seek(start)
-        first, last = marks[self._head], marks[-1]
-        charged = last.total + last.gpus * (now - last.at) - first.total
+            head = self._head
+        charged = self._total[-1] + self._gpus[-1] * (now - at[-1]) - self._total[head]
         # Marks older than the first kept one can be gone after the window was widened: their usage stays forgotten.
-        return GpuMillis(charged - first.gpus * (start - first.at) if start > first.at else charged)
+        return GpuMillis(charged - self._gpus[head] * (start - at[head]) if start > at[head] else charged)
 
     def line(self, now: Instant, window: Millis) -> Line:
         """``occupancy`` around ``now``, which is not before the last change, if nothing fades."""
-        if not self._marks:
+        at, gpus = self._at, self._gpus
+        if not at:
             return Line(0, 0, 0, now + 1)
         self._seek(now - window)
-        marks, first, last = self._marks, self._marks[self._head], self._marks[-1]
-        offset, begins = last.total - last.gpus * last.at - first.total, first.at + window
+        head, slope = self._head, gpus[-1]
+        offset, begins = self._total[-1] - slope * at[-1] - self._total[head], at[head] + window
         if now < begins:
-            return Line(offset, last.gpus, last.at, begins)
-        following = self._head + 1
-        until = marks[following].at + window if following < len(marks) else ENDLESS
-        return Line(offset + first.gpus * begins, last.gpus - first.gpus, begins, until)
+            return Line(offset, slope, at[-1], begins)
+        until = at[head + 1] + window if head + 1 < len(at) else ENDLESS
+        return Line(offset + gpus[head] * begins, slope - gpus[head], begins, until)
 
     def _seek(self, start: int) -> None:
-        marks = self._marks
-        head = min(self._head, len(marks) - 1)
-        while head and marks[head].at > start:  # the window was widened
+        at = self._at
+        head = min(self._head, len(at) - 1)
+        while head and at[head] > start:  # the window was widened
             head -= 1
-        while head + 1 < len(marks) and marks[head + 1].at <= start:
+        while head + 1 < len(at) and at[head + 1] <= start:
             head += 1
         self._head = head
 
     def in_step(self, number: int, now: Instant) -> int:
         """Charged in one step of the history."""
-        if self.hours is None or not self._marks:
+        if self.hours is None or not self._at:
             return 0
-        last = self._marks[-1]
-        return self.hours.at(number) + last.gpus * overlap(number, self.hours.kept.step, last.at, now)
+        return self.hours.at(number) + self._gpus[-1] * overlap(number, self.hours.kept.step, self._at[-1], now)
 
     def refine(self, factor: int) -> None:
         """Count in a unit that is ``factor`` times as fine."""
         self.changes += 1
-        self._marks = [Mark(one.at, GpuMillis(one.total * factor), one.gpus * factor) for one in self._marks]
+        self._total = [amount * factor for amount in self._total]
+        self._gpus = [amount * factor for amount in self._gpus]
         if self.hours is not None:
             self.hours.refine(factor)
         if self.fading is not None:
@@ -138,13 +145,15 @@ class Account:
 
     def fade(self, half_life: Millis | None, since: int, now: Instant) -> None:
         """From now on what is charged fades, beginning with what is known since then; or counts by the window."""
-        marks = ((mark.at, mark.gpus) for mark in self._marks)
+        marks = zip(self._at, self._gpus, strict=True)
         self.fading = Fading.begun(half_life, since, now, marks) if half_life is not None else None
 
     def copy(self) -> Account:
         """An independent copy."""
-        hours = self.hours.copy() if self.hours is not None else None
-        return Account(self._marks, hours, self.fading.copy() if self.fading is not None else None)
+        twin = Account((), self.hours.copy() if self.hours is not None else None)
+        twin.fading = self.fading.copy() if self.fading is not None else None
+        twin._at, twin._total, twin._gpus = self._at.copy(), self._total.copy(), self._gpus.copy()
+        return twin
 
 
 @dataclass(frozen=True, slots=True)

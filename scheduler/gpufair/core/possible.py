@@ -14,9 +14,13 @@ from gpufair.core.record import NodeRecord
 def could_hold(nodes: Iterable[NodeRecord], shape: Shape) -> bool:
     """Whether an empty pool could hold the shape, with every known node back."""
     if not shape.demanding:
-        wanted, kind = shape.gpus_per_node, shape.gpu_type
-        fitting = sum(1 for n in nodes if n.node.gpus >= wanted and (not kind or n.node.gpu_type == kind))
-        return fitting >= shape.nodes
+        wanted, kind, missing = shape.gpus_per_node, shape.gpu_type, shape.nodes
+        for node in nodes:
+            if node.node.gpus >= wanted and (not kind or node.node.gpu_type == kind):
+                missing -= 1
+                if not missing:
+                    return True
+        return False
     each = asked(shape)
     return enough((n.node for n in nodes if accepts(shape, n.node) and whole(n.node) >= each), shape)
 

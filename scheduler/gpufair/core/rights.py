@@ -50,15 +50,21 @@ def may_leave(facts: Facts, here: Chances, record: Record) -> set[WorkloadId]:
 def _by_rank(facts: Facts, here: Chances, record: Record) -> Plan | None:
     if here.is_harmless(record):
         return None
-    right = rights(facts, here.shares, here.running, record)
-    freed, ends = sum_up(*right.groups()), here.ends(record)
-    fits = here.rooms.fits(record.spec.shape, freed, ends)
-    found = plan(facts, candidates(facts, here.shares, right), record, here.pool, ends) if fits else None
+    # What all would free whom it may preempt is summed up once for all who may preempt the same; most have no more of
+    # a right than somebody before them, and find that it frees too little.
+    movers = here.movers(record)
+    fits = here.fits_without(movers, record.spec.shape, here.ends(record))
+    found = _plan_by_rank(facts, here, record) if fits else None
     if found is None:
         # Where there are horizons, the quick look may say too much.
         assert not fits or here.rooms.bounded, f"{record.id} would fit if all left whom it may preempt, yet cannot"
-        here.found_harmless(record, nobody=not freed)
+        here.found_harmless(record, nobody=not here.running.freed_by(movers))
     return found
+
+
+def _plan_by_rank(facts: Facts, here: Chances, record: Record) -> Plan | None:
+    right = rights(facts, here.shares, here.running, record)
+    return plan(facts, candidates(facts, here.shares, right), record, here.pool, here.ends(record))
 
 
 def _at_home(facts: Facts, here: Chances, record: Record) -> Plan | None:
@@ -77,9 +83,12 @@ def _beyond(here: Chances, record: Record, right: Rights) -> Iterator[Record]:
 
 
 def _by_take_limit(facts: Facts, here: Chances, record: Record) -> Plan | None:
+    excess, ends = here.take.excess(record.spec.allocation, record.gpus), here.ends(record)
+    if not excess or not here.fits_without(here.movers(record, excess), record.spec.shape, ends):
+        return None
     right = rights(facts, here.shares, here.running, record)
-    beyond, ends = {victim.id: victim for victim in _beyond(here, record, right)}, here.ends(record)
-    if not beyond or not here.rooms.fits(record.spec.shape, sum_up(*right.groups(), beyond), ends):
+    beyond = {victim.id: victim for victim in _beyond(here, record, right)}
+    if not beyond:
         return None
     leaves = {victim.spec.allocation: None for victim in beyond.values()}
     levels = bands(facts.policy, ((here.shares.metric(leaf), leaf) for leaf in (*right.outranked, *leaves)))

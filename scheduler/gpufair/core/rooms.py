@@ -31,12 +31,26 @@ _About = tuple[Freed | None, int, int]
 class Rooms:
     """The nodes of a pool, those with room by GPU type and room. ``Facts.touch`` keeps it."""
 
-    __slots__ = ("_bounded", "_by_type", "_counts", "_horizons", "_known", "_listed", "_nodes", "_open", "changes")
+    __slots__ = (
+        "_bounded",
+        "_by_type",
+        "_counts",
+        "_free",
+        "_horizons",
+        "_known",
+        "_listed",
+        "_nodes",
+        "_open",
+        "changes",
+        "free",
+    )
 
     def __init__(self) -> None:
         self._known: dict[_About, Sizes] = {}
         self._horizons: list[int] | None = None  # all instants at which some node has one
         self.changes = 0  # how often something may have changed: an answer holds for as long as this does
+        self.free = 0  # GPUs that nobody holds and that are kept for nobody
+        self._free: dict[NodeName, int] = {}  # of these on each node
         self._nodes: dict[NodeName, NodeRecord] = {}
         self._by_type: dict[str, dict[int, list[NodeName]]] = {}
         self._listed: dict[NodeName, tuple[str, int]] = {}
@@ -54,6 +68,8 @@ class Rooms:
         name = node.node.name
         self._change()
         self._nodes[name] = node
+        self.free += node.free - self._free.get(name, 0)
+        self._free[name] = node.free
         if node.bounds:
             self._bounded.add(name)
             self._unlist(name)
@@ -84,6 +100,7 @@ class Rooms:
         """A node is in this pool no longer."""
         self._change()
         del self._nodes[name]
+        self.free -= self._free.pop(name)
         self._bounded.discard(name)
         self._open.pop(name, None)
         self._unlist(name)
@@ -101,16 +118,11 @@ class Rooms:
             freed: What there would be beside it.
             until: When the protection of whoever starts would end.
         """
-        each, nodes = shape.gpus_per_node, 0
-        for kind, sizes in self._sizes(freed, until).items():
-            if not shape.gpu_type or kind == shape.gpu_type:
-                for room, count in sizes.items():
-                    if room >= each:
-                        nodes += count
-        if nodes < shape.nodes or not shape.demanding:
-            return nodes >= shape.nodes
+        # What is free without any horizon is there for whoever asks: where that will do, the rest need not be counted.
+        if not _suffice(self._counts, shape) and not _suffice(self._sizes(freed, until), shape):
+            return False
         # The GPUs would do; whether they are where the shape wants them, only the nodes themselves tell.
-        return placement.holds(self._nodes.values(), shape, freed, until)
+        return not shape.demanding or placement.holds(self._nodes.values(), shape, freed, until)
 
     def _sizes(self, freed: Freed | None, until: Instant) -> Sizes:
         """What ``_count`` finds, counted once for all shapes, and for all who outstay the same horizons, until a node
@@ -130,27 +142,36 @@ class Rooms:
         return bisect_left(self._horizons, until)
 
     def _count(self, freed: Freed | None, until: Instant) -> Sizes:
+        if freed is None and not self._open:
+            return self._counts
         sizes = {kind: rooms.copy() for kind, rooms in self._counts.items()}
         more = freed.gpus if freed is not None else {}
         for name, node in self._open.items():
             if name not in more:
                 _add(sizes, node.node.gpu_type, room_for(node, until), +1)
+        nodes = self._nodes
         for name, gpus in more.items():
-            one = self._nodes.get(name)
-            if one is None or not one.open:
+            one = nodes.get(name)
+            if one is None or one.cordoned or one.lost:
                 continue
             if one.bounds:
                 _add(sizes, one.node.gpu_type, max(room_for(one, until), room_with(one, freed, until)), +1)
             elif gpus > 0:
-                _add(sizes, one.node.gpu_type, one.room, -1)
-                _add(sizes, one.node.gpu_type, one.room + gpus, +1)
+                kind, room = one.node.gpu_type, one.room
+                here = sizes.get(kind)
+                if here is None:
+                    here = sizes[kind] = {}
+                if room > 0:
+                    here[room] -= 1
+                here[room + gpus] = here.get(room + gpus, 0) + 1
         return sizes
 
     def place(self, shape: Shape, blocks: tuple[str, ...] = (), until: Instant = FOREVER) -> tuple[Lease, ...] | None:
         """What ``placement.place`` finds on these nodes for a shape with GPUs."""
+        if not self.fits(shape, until=until):
+            return None
         if shape.demanding:
-            fits = self.fits(shape, until=until)
-            return placement.place(self._nodes.values(), shape, blocks, until=until) if fits else None
+            return placement.place(self._nodes.values(), shape, blocks, until=until)
         if shape.nodes > 1 and blocks:
             found = [(self._nodes[name].room, self._nodes[name]) for name in self._tightest(shape)]
             found += ((room, self._nodes[name]) for room, name in self._tightest_bounded(shape, until))
@@ -185,6 +206,17 @@ class Rooms:
             del names[bisect_left(names, name)]
             if not names:
                 del self._by_type[kind][room]
+
+
+def _suffice(sizes: Sizes, shape: Shape) -> bool:
+    """Whether so many nodes have room for their part of a shape."""
+    each, missing = shape.gpus_per_node, shape.nodes
+    for kind, rooms in sizes.items():
+        if not shape.gpu_type or kind == shape.gpu_type:
+            for room, count in rooms.items():
+                if room >= each:
+                    missing -= count
+    return missing <= 0
 
 
 def _add(sizes: Sizes, kind: str, room: int, count: int) -> None:

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 
 from gpufair.core.amount import Freed
 from gpufair.core.lines import Lines, Values
+from gpufair.core.model import Kind
 from gpufair.core.record import Record
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, NodeName, WorkloadId
@@ -57,6 +58,7 @@ class Running:
         "gpus",
         "promised",
         "restorable",
+        "sessions",
         "unallocated",
     )
 
@@ -67,6 +69,7 @@ class Running:
         self.promised: dict[AllocationPath, dict[str, Promised]] = {}  # by leaf and researcher
         self.gpus: dict[AllocationPath, int] = {}  # of allocated work, by leaf
         self.restorable: dict[WorkloadId, Record] = {}  # allocated work on one node that could go on elsewhere
+        self.sessions: dict[WorkloadId, Record] = {}  # those of them that are
         self._leaves: dict[AllocationPath, Promised] = {}
         self._lines: Lines | None = None  # the sums of these over the tree, kept from one pass to the next
         self._unsummed: dict[AllocationPath, None] = {}  # leaves that have changed since
@@ -91,6 +94,8 @@ class Running:
         self.gpus[leaf] = self.gpus.get(leaf, 0) + record.gpus
         if _is_restorable(record):
             self.restorable[record.id] = record
+            if record.spec.kind is Kind.SESSION:
+                self.sessions[record.id] = record
         if held.protected_until > now:
             self._protected[record.id] = held.protected_until
             heappush(self._ends, (held.protected_until, record.id))
@@ -127,6 +132,7 @@ class Running:
     def _count_out(self, record: Record) -> None:
         leaf = record.spec.allocation
         self.restorable.pop(record.id, None)
+        self.sessions.pop(record.id, None)
         self.gpus[leaf] -= record.gpus
         if not self.gpus[leaf]:
             del self.gpus[leaf]
