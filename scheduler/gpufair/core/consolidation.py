@@ -27,6 +27,7 @@ from gpufair.core.plan import cheapest, with_horizons
 from gpufair.core.preemption import Candidate, candidate, cost_of
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.rights import room_for as right_for
+from gpufair.core.rooms import Rooms
 from gpufair.core.touchdown import Deeds
 from gpufair.core.units import CauseId, GpuMillis, Instant, NodeName, PoolName, since
 
@@ -77,8 +78,8 @@ class Consolidation:
         for choice, pool in sorted(facts.waiting.allocated.turns):
             if pool in looked:
                 continue
-            rooms = facts.rooms.get(pool)
-            free = rooms.free if rooms is not None else 0
+            rooms = facts.rooms.get(pool) or Rooms()
+            free = rooms.free
             shapes = {
                 shape
                 for shape in facts.waiting.allocated.turns.get((choice, pool), {})
@@ -90,12 +91,26 @@ class Consolidation:
             if not found:
                 looked.add(pool)
                 continue
+            last = all(other != pool for later, other in facts.waiting.allocated.turns if later > choice)
+            if last and not self._could_join(min(shape.gpus for shape in shapes), pool, found):
+                continue
             record = self._first(choice, pool, {shape for shape in shapes if not self._all_will_fit(shape, pool)})
             if record is not None:
                 looked.add(pool)
                 self._move_for(record, self._pool(pool), found)
                 self._coming.clear()
                 self._fits.clear()
+
+    def _could_join(self, gpus: int, pool: PoolName, found: dict[NodeName, list[Candidate]]) -> bool:
+        """Whether so many GPUs of a node could be joined, whoever asks: enough may move there, and there is enough
+        elsewhere."""
+        free = {node.node.name: node.free for node in self._facts.by_pool[pool] if node.free > 0}
+        whole = sum(free.values())
+        for name, here in found.items():
+            missing = gpus - self._facts.nodes[name].free
+            if missing <= whole - free.get(name, 0) and missing <= sum(one.record.gpus for one in here):
+                return True
+        return False
 
     def _in_flight(self, pool: PoolName) -> bool:
         """Whether somebody of a pool is on the move already: two must not count on the same room."""

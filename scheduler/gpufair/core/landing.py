@@ -24,14 +24,6 @@ from gpufair.core.units import AllocationPath, CauseId, Instant, Millis, NodeNam
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """When somebody who holds GPUs is ready to leave, and why then."""
-
-    at: Instant
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Slot:
     """A node on which there will be room: when, and what is free on it before anybody is told to leave."""
 
@@ -47,7 +39,7 @@ class Approach:
         self._facts, self._shares, self._record, self._pool = facts, shares, record, pool
         self._latest = after(facts.now, facts.policy.max_min_runtime)
         self._outranked: dict[AllocationPath, bool] = {}
-        self._ready: dict[WorkloadId, Ready] = {}  # nothing changes while it looks
+        self._ready: dict[WorkloadId, Instant] = {}  # nothing changes while it looks
 
     def landing(self, cause: CauseId) -> GrantLanding | None:
         """The landing it can have; None if its shape cannot be had on the nodes that are open and not promised."""
@@ -65,25 +57,35 @@ class Approach:
             cause, self._record.id, leases, self._pool, at, start_by, grace, self._staying(nodes, at), why
         )
 
-    def ready(self, holder: Record) -> Ready:
+    def ready(self, holder: Record) -> Instant:
         """When somebody who runs would have to leave for it."""
         known = self._ready.get(holder.id)
         if known is None:
             known = self._ready[holder.id] = self._judge(holder)
         return known
 
-    def _judge(self, holder: Record) -> Ready:
+    def _judge(self, holder: Record) -> Instant:
+        if not holder.spec.allocated:
+            return self._facts.now
+        end = self._end(holder)
+        return end if self._goes_first(holder) else max(end, self._latest)
+
+    def _end(self, holder: Record) -> Instant:
+        assert holder.held is not None
+        return max(self._facts.now, holder.held.protected_until)
+
+    def _why_then(self, holder: Record) -> str:
+        """Why somebody is ready when he is."""
         facts, held = self._facts, holder.held
         assert held is not None
         if not holder.spec.allocated:
-            return Ready(facts.now, f"{holder.label} is unallocated")
-        end = max(facts.now, held.protected_until)
+            return f"{holder.label} is unallocated"
         if self._goes_first(holder):
-            return Ready(end, f"the protection of {holder.label} ends at {words.moment(held.protected_until)}")
-        if self._latest <= end:
-            return Ready(end, f"the protection of {holder.label} ends only then")
+            return f"the protection of {holder.label} ends at {words.moment(held.protected_until)}"
+        if self._latest <= self._end(holder):
+            return f"the protection of {holder.label} ends only then"
         span = words.span(facts.policy.max_min_runtime)
-        return Ready(self._latest, f"{holder.label} may stay for {span} more, the longest protection that there is")
+        return f"{holder.label} may stay for {span} more, the longest protection that there is"
 
     def _goes_first(self, holder: Record) -> bool:
         mine, theirs = self._record.spec, holder.spec
@@ -106,7 +108,7 @@ class Approach:
         gone: list[tuple[Instant, int]] = []
         for holder, gpus in node.holders.items():
             if gpus and holder not in facts.leaving:
-                gone.append((self.ready(facts.records[holder]).at, gpus))
+                gone.append((self.ready(facts.records[holder]), gpus))
         leaving = surplus(facts, node)
         if leaving.gpus:
             gone.append((self._free_by(leaving), leaving.gpus))
@@ -140,7 +142,7 @@ class Approach:
             rooms[slot.node.node.name] = slot.free + there
             for holder in slot.node.holders:
                 record = facts.records[holder]
-                if holder not in found and holder not in facts.leaving and record.gpus and self.ready(record).at <= at:
+                if holder not in found and holder not in facts.leaving and record.gpus and self.ready(record) <= at:
                     found[holder] = to_leave(facts, record)
         plan = cheapest(
             [slot.node for slot in slots],
@@ -158,7 +160,7 @@ class Approach:
         return tuple(
             (holder, facts.records[holder].incarnation)
             for holder in sorted(there)
-            if holder not in facts.leaving and self.ready(facts.records[holder]).at > at
+            if holder not in facts.leaving and self.ready(facts.records[holder]) > at
         )
 
     def _promise(self, nodes: list[NodeRecord], at: Instant) -> tuple[Millis, Instant, str]:
@@ -166,14 +168,14 @@ class Approach:
         facts = self._facts
         there = {holder: None for node in nodes for holder, gpus in node.holders.items() if gpus}
         records = [facts.records[holder] for holder in there]
-        going = [one for one in records if one.id not in facts.leaving and self.ready(one).at <= at]
+        going = [one for one in records if one.id not in facts.leaving and self.ready(one) <= at]
         grace = Millis(max([_longest_grace(facts), *(facts.grace(one) for one in going)]))
         start_by = after(at, Millis(2 * grace))
-        last = max(((self.ready(one).at, one.id) for one in going), default=None)
+        last = max(((self.ready(one), one.id) for one in going), default=None)
         where = words.places(Lease(node.node.name, 0) for node in nodes)
         asked = words.shape(self._record.spec.shape)
         if last is not None and last[0] > facts.now:
-            because = f"when {self.ready(facts.records[last[1]]).why}"
+            because = f"when {self._why_then(facts.records[last[1]])}"
         else:
             because = "which is now"
         why = (
@@ -211,7 +213,8 @@ def could_land(nodes: Iterable[NodeRecord], shape: Shape) -> bool:
         (
             node.node
             for node in nodes
-            if node.node.gpus - sum(node.claims.values()) - sum(node.landings.values()) >= wanted and admits(node, shape)
+            if node.node.gpus - sum(node.claims.values()) - sum(node.landings.values()) >= wanted
+            and admits(node, shape)
         ),
         shape,
     )

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from gpufair.core.amount import Freed
 from gpufair.core.lines import Lines, Values
-from gpufair.core.model import Kind
+from gpufair.core.model import Kind, Lease
 from gpufair.core.record import Record
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, NodeName, WorkloadId
@@ -48,9 +48,11 @@ class Running:
         "_freed_by_guests",
         "_freed_by_movers",
         "_freed_by_small",
+        "_leases",
         "_leaves",
         "_lines",
         "_protected",
+        "_sums",
         "_unsummed",
         "_weights",
         "changes",
@@ -76,6 +78,9 @@ class Running:
         self._protected: dict[WorkloadId, int] = {}
         self._weights: dict[WorkloadId, int] = {}  # of the protected: as what their GPUs were promised
         self._ends: list[tuple[int, WorkloadId]] = []
+        # What may be told to leave, node by node, by leaf; unallocated work apart. A workload is taken out as it came.
+        self._sums: dict[AllocationPath | None, dict[NodeName, int]] = {}
+        self._leases: dict[WorkloadId, tuple[Lease, ...]] = {}
         self._freed: Freed | None = None
         self._freed_by_guests: Freed | None = None
         self._freed_by_small: dict[int, Freed] = {}
@@ -88,7 +93,7 @@ class Running:
             return
         if not record.spec.allocated:
             self.unallocated[record.id] = record
-            self._changed()
+            self._count_in(record, None)
             return
         leaf = record.spec.allocation
         self.gpus[leaf] = self.gpus.get(leaf, 0) + record.gpus
@@ -122,7 +127,7 @@ class Running:
             return
         here = self.exposed.get(leaf, {}) if record.spec.allocated else self.unallocated
         if here.pop(record.id, None) is not None:
-            self._changed()
+            self._count_freed(record, leaf if record.spec.allocated else None, -1)
             if not record.spec.allocated:
                 return
             self._count_out(record)
@@ -162,13 +167,13 @@ class Running:
     def freed(self) -> Freed:
         """What would be free if everybody left who may be told to; to be read only."""
         if self._freed is None:
-            self._freed = sum_up(self.unallocated, *self.exposed.values())
+            self._freed = Freed(self._sum_of(None, *self.exposed), (self.unallocated, *self.exposed.values()))
         return self._freed
 
     def freed_by_guests(self) -> Freed:
         """What would be free without unallocated work; to be read only."""
         if self._freed_by_guests is None:
-            self._freed_by_guests = sum_up(self.unallocated)
+            self._freed_by_guests = Freed(self._sum_of(None), (self.unallocated,))
         return self._freed_by_guests
 
     def freed_by_small(self, most: int) -> Freed:
@@ -185,14 +190,17 @@ class Running:
         known = self._freed_by_movers.get(movers)
         if known is None:
             exposed, (outranked, own, excess) = self.exposed, movers
-            groups = [self.unallocated, *(exposed[other] for other in outranked)]
+            whole, parts = [self.unallocated, *(exposed[other] for other in outranked)], []
             if own is not None:
                 leaf, priority = own
-                groups.append({one: it for one, it in exposed[leaf].items() if priority > it.spec.priority})
+                parts.append({one: it for one, it in exposed[leaf].items() if priority > it.spec.priority})
             for other, gpus in excess:
                 if other not in outranked:
-                    groups.append({one: it for one, it in exposed[other].items() if it.gpus <= gpus})
-            known = self._freed_by_movers[movers] = sum_up(*groups)
+                    parts.append({one: it for one, it in exposed[other].items() if it.gpus <= gpus})
+            sums = self._sum_of(None, *outranked)
+            for node, count in sum_up(*parts).gpus.items():
+                sums[node] = sums.get(node, 0) + count
+            known = self._freed_by_movers[movers] = Freed(sums, (*whole, *parts))
         return known
 
     def _changed(self) -> None:
@@ -202,8 +210,36 @@ class Running:
         self._freed_by_movers.clear()
 
     def _expose(self, record: Record) -> None:
-        self.exposed.setdefault(record.spec.allocation, {})[record.id] = record
+        leaf = record.spec.allocation
+        self.exposed.setdefault(leaf, {})[record.id] = record
+        self._count_in(record, leaf)
+
+    def _count_in(self, record: Record, leaf: AllocationPath | None) -> None:
+        assert record.held is not None
+        self._leases[record.id] = record.held.leases
+        self._count_freed(record, leaf, +1)
+
+    def _count_freed(self, record: Record, leaf: AllocationPath | None, sign: int) -> None:
+        sums = self._sums.get(leaf)
+        if sums is None:
+            sums = self._sums[leaf] = {}
+        for lease in self._leases[record.id]:
+            gpus = sums.get(lease.node, 0) + sign * lease.gpus
+            if gpus:
+                sums[lease.node] = gpus
+            else:
+                del sums[lease.node]
+        if sign < 0:
+            del self._leases[record.id]
         self._changed()
+
+    def _sum_of(self, *leaves: AllocationPath | None) -> dict[NodeName, int]:
+        """What would be free if all of these left."""
+        gpus: dict[NodeName, int] = {}
+        for leaf in leaves:
+            for node, count in self._sums.get(leaf, {}).items():
+                gpus[node] = gpus.get(node, 0) + count
+        return gpus
 
     def _unprotect(self, record: Record) -> None:
         self._promise(record, -self._weights.pop(record.id), self._protected.pop(record.id))
