@@ -189,10 +189,8 @@ async def play(url: str, folder: Path, seconds: float, per_s: float) -> dict[str
         crowd.spawn(crowd.agent(number, event))
     async with asyncio.timeout(LIMIT_S):
         await asyncio.gather(*(event.wait() for event in there))
-        print("greeted", time.perf_counter(), file=sys.stderr, flush=True)
         begun = time.perf_counter()
         await crowd.many([f"r{at}" for at in range(NODES)], GPUS)
-        print("running", time.perf_counter(), file=sys.stderr, flush=True)
         await crowd.many([f"q{at}" for at in range(QUEUED)], GPUS)
         filled_per_s = (NODES + QUEUED) / (time.perf_counter() - begun)
     for user in range(STREAMS):

@@ -196,7 +196,7 @@ class AgentHub:
         inventory = self._expected.get(node)
         if inventory is None or self._dispatcher.channel(node).strays:
             return
-        known = next((view for view in turn.state.nodes() if view.node.name == node), None)
+        known = turn.state.facts.nodes.get(NodeName(node))
         if known is None or known.lost or (node in self._remote and known.node != node_of(inventory)):
             self._join(turn, inventory)
 
