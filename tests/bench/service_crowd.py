@@ -130,7 +130,7 @@ class Crowd:
     async def listener(self, user: str) -> None:
         """A Jupyter server's event stream."""
         line = self.line(user)
-        reader = await line.send("GET", "/events")
+        reader = await line.send("GET", f"/events?user={user}")
         status, _ = await line.head(reader)
         if status != 200:
             raise RuntimeError(f"the event stream answered {status}")
