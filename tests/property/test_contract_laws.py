@@ -66,13 +66,18 @@ def test_p01_a_start_is_protected_for_what_it_asks_and_only_a_resumed_slice_asks
     """What the next start asks for is the spec's, unless the owner resumed the session for a slice of it."""
     world = run(script)
     sliced: dict[WorkloadId, int] = {}
+    asked: dict[WorkloadId, int] = {}
     for entry in world.journal:
         event = entry.event
-        if isinstance(event, ev.ResumeRequested) and event.slice is not None:
+        if isinstance(event, ev.Submitted):
+            asked[event.workload] = event.spec.min_runtime
+        elif isinstance(event, ev.Amended):
+            asked[event.workload] = event.min_runtime
+        elif isinstance(event, ev.ResumeRequested) and event.slice is not None:
             sliced[event.workload] = min(event.slice, sliced.get(event.workload, event.slice))
         for action in entry.actions:
             if isinstance(action, act.Start):
-                whole = world.state.workload(action.workload).spec.min_runtime
+                whole = asked[action.workload]
                 least = min(whole, sliced.get(action.workload, whole))
                 assert action.held.granted == whole or least <= action.held.granted < whole
 
@@ -116,11 +121,20 @@ def test_p04_a_min_runtime_above_the_cap_is_rejected(more: int) -> None:
 def test_p04_unallocated_work_is_never_charged_and_never_protected(script: Script) -> None:
     """It is free because it has no rights."""
     world = run(script)
-    for _, action in world.actions():
-        if isinstance(action, act.Start) and not world.state.workload(action.workload).spec.allocated:
-            assert action.held.protected_until == action.held.granted_at
+    asked: dict[WorkloadId, int] = {}
+    ever: set[WorkloadId] = set()  # who was allocated once
+    for entry in world.journal:
+        if isinstance(entry.event, ev.Submitted):
+            asked[entry.event.workload] = entry.event.spec.min_runtime
+        elif isinstance(entry.event, ev.Amended):
+            asked[entry.event.workload] = entry.event.min_runtime
+        for action in entry.actions:
+            if isinstance(action, act.Start) and asked[action.workload]:
+                ever.add(action.workload)
+            elif isinstance(action, act.Start):
+                assert action.held.protected_until == action.held.granted_at
     for workload in world.state.workloads():
-        if not workload.spec.allocated:
+        if workload.id not in ever:
             assert workload.charged == 0
 
 
