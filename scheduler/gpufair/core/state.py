@@ -26,7 +26,7 @@ from gpufair.core.model import Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.over_time import OverTime, over_time
 from gpufair.core.preview import TYPICAL, Assumed, Preview, preview
 from gpufair.core.pyramid import Pyramid, pyramid
-from gpufair.core.queue import queue
+from gpufair.core.queue import position, queue
 from gpufair.core.reading import Reading
 from gpufair.core.record import NodeView, Workload, view
 from gpufair.core.recording import record_event
@@ -155,6 +155,15 @@ class State:
     def queue(self) -> tuple[WorkloadId, ...]:
         """Who waits, in the order in which a pass tries them."""
         return queue(self._facts)
+
+    def position(self, workload: WorkloadId) -> int | None:
+        """The place in that order, counted from 1; None for what does not wait.
+
+        Raises:
+            UnknownWorkload: There is none.
+        """
+        record = self._facts.record(workload)
+        return position(self._facts, record) if record.phase is Phase.QUEUED else None
 
     def nodes(self) -> tuple[NodeView, ...]:
         """All nodes, by name."""

@@ -45,6 +45,7 @@ MAX_MOMENTS = 500  # of one commit: after a long sleep there may be many grid pa
 # Questions that are thought over in threads: each takes a processor, and the loop that decides needs one too.
 MAX_THINKING = 2
 STORE_RETRY = Millis(1000)
+FEW = 8  # places in the queue that are looked up one by one
 REFRESHED = 32  # workloads that are looked at again in one go: about 10 ms
 REFRESH_S = 0.25  # queue positions and estimates are told to subscribers at most that often
 
@@ -420,14 +421,17 @@ class Runtime:
     # -- telling --------------------------------------------------------------------------------------------------
 
     def _view(self, workload: WorkloadId, places: dict[WorkloadId, int] | None = None) -> dict[str, Any]:
-        places = _places(self._state) if places is None else places
+        # Listing a long queue for the sake of one would take longer than all else.
+        place = self._state.position(workload)
+        if place is not None and places is not None:
+            place = places.get(workload, place)
         detail = self.detail(workload)
         now = self.now()
-        view = workload_view(self._state, workload, detail, places.get(workload), now)
+        view = workload_view(self._state, workload, detail, place, now)
         view["suggestion"] = suggestion(self._state, workload, detail, now, self._options.suggest_cpu_after)
         return standin.shown(view, self._state, detail, self._details)
 
-    def _publish(self, workloads: set[WorkloadId]) -> None:
+    def _publish(self, workloads: set[WorkloadId], places: dict[WorkloadId, int] | None = None) -> None:
         """Tell subscribers about these workloads, as far as something changed for them."""
         known = self._state.facts.records
         # Nobody hears of a stand-in: what is new about it is told of its session.
@@ -439,7 +443,8 @@ class Runtime:
                 wanted.append(workload)
             else:
                 self.broadcast.unheard(user)
-        places = _places(self._state) if wanted else {}
+        if places is None and len(wanted) > FEW:
+            places = _places(self._state)
         changed: list[dict[str, Any]] = []
         for workload in wanted:
             view = self._view(workload, places)
@@ -458,12 +463,13 @@ class Runtime:
             seen = self._journal.seq
             async with self._turning:
                 records = self._state.facts.records
-                listened = [one for one in self._state.queue() if self.broadcast.wants(records[one].spec.user)]
+                places = _places(self._state)
+                listened = [one for one in places if self.broadcast.wants(records[one].spec.user)]
             # A few at a time: whoever asks for something meanwhile is served in between.
             for first in range(0, len(listened), REFRESHED):
                 async with self._turning:
                     if self._sound:
-                        self._publish(set(listened[first : first + REFRESHED]))
+                        self._publish(set(listened[first : first + REFRESHED]), places)
                 await asyncio.sleep(0)
 
 
