@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from playwright.sync_api import Page, expect
 from gpufair.client import Client
 from tests.e2e.axe import needs_axe, violations
 from tests.e2e.conftest import Look
-from tests.e2e.lab import Lab
+from tests.e2e.lab import CURRENT_KERNEL, Lab
 from tests.e2e.real_lab import ITEM, end_all, shared_lab, state_of
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
@@ -187,5 +189,46 @@ def test_a_protection_is_extended_from_the_status_bar(lab: Lab, ui: Look) -> Non
         dialog.locator("select").select_option(label="1 h")
         dialog.get_by_role("button", name="Extend").click()
         expect(page.locator(ITEM)).to_have_text(re.compile(r"protected (59:\d\d|1:00:00)"))
+
+    ui(look)
+
+
+def test_a_session_of_another_server_is_taken_up(lab: Lab, ui: Look) -> None:
+    """Its notebook opens on the kernel that lives. Its checkpoints and its log are in the panel, and a restart of the server changes nothing."""
+    path = lab.write_notebook("taken.ipynb", "gpufair-1gpu", {"a": "x = 1", "b": "print('x is', x)"})
+    argv = [sys.executable, "-m", "jupyter_gpufair.kernel", "-f", "{connection_file}"]
+    launch = {"type": "kernel", "argv": argv, "cwd": str(lab.root), "kernel_name": "gpufair-1gpu", "notebook": str(path)}
+
+    def look(page: Page) -> None:
+        page.goto(f"{lab.url}lab?reset&token={lab.token}")
+        with Client(state_dir=state_of(lab)) as client:
+            kernel_id = client.submit(launch, id=str(uuid.uuid4()), gpus=1, allocation="language", min_runtime_s=600).id
+        page.wait_for_function("window.jupyterapp?.commands.hasCommand('gpufair:open-lab')")
+        page.evaluate("window.jupyterapp.restored.then(() => window.jupyterapp.commands.execute('gpufair:open-lab'))")
+        card = page.locator("#gpufair-lab .jp-gpufair-card")
+        expect(card).to_contain_text("running", timeout=60_000)
+        expect(card).to_contain_text("not open on this server")
+        card.get_by_role("button", name="Re-attach: taken.ipynb").click()
+        page.wait_for_function(f"{CURRENT_KERNEL}?.connectionStatus === 'connected'")
+        assert page.evaluate(f"{CURRENT_KERNEL}.id") == kernel_id
+        cells, prompts = page.locator(".jp-CodeCell"), page.locator(".jp-CodeCell .jp-InputPrompt")
+
+        def run(cell: int, count: int) -> None:
+            cells.nth(cell).click()
+            page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
+            expect(prompts.nth(cell)).to_have_text(f"[{count}]:")
+
+        run(0, 1)
+        card.locator("summary", has_text="Checkpoints").click()
+        saved = card.locator(".jp-gpufair-checkpoint")
+        card.get_by_role("button", name="Save: taken.ipynb").click()
+        expect(saved).not_to_have_count(0)
+        expect(saved.first.get_by_role("button", name=re.compile("Restore the checkpoint of"))).to_be_visible()
+        run(1, 2)
+        card.locator("summary", has_text="Log").click()
+        expect(card.locator(".jp-gpufair-log")).to_contain_text("x is 1")
+        lab.again()
+        assert lab.open(page, "taken.ipynb") == kernel_id
+        expect(page.locator(ITEM)).to_have_text(re.compile("running, protected"))
 
     ui(look)
