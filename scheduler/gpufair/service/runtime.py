@@ -124,10 +124,15 @@ class Runtime:
 
     @property
     def problem(self) -> str:
-        """Why nothing can be decided now; "" if it can. After a failed commit it stays until one succeeds."""
+        """Why nothing can be decided now; "" if it can. After a failed commit it stays until one succeeds.
+
+        It is told to anybody who asks, so the particulars (paths, addresses) are in the log only.
+        """
         if not self.alive:
             return "the scheduler has ended"
-        return self._said if self._said or self._sound else "the journal has not been read yet"
+        if self._said:
+            return "the journal cannot be written or read now; the service's log says why"
+        return "" if self._sound else "the journal has not been read yet"
 
     # -- what others call -----------------------------------------------------------------------------------------
 
