@@ -24,6 +24,7 @@ from gpufair.cli import (
     maintenance,
     nodes,
     past,
+    reloading,
     replaying,
     run,
     sessions,
@@ -104,6 +105,7 @@ app.add_typer(cpu_pool.cpu, name="cpu", rich_help_panel=_RUN)
 app.command("agent", rich_help_panel=_RUN)(agent.agent)
 app.command("doctor", rich_help_panel=_RUN)(doctor.doctor)
 app.add_typer(database.database, name="db", rich_help_panel=_RUN)
+app.command("reload", rich_help_panel=_CHANGE)(reloading.reload)
 app.command("serve", rich_help_panel=_RUN)(run.serve)
 app.command("demo", rich_help_panel=_RUN)(run.demo)
 app.command("lab", rich_help_panel=_RUN)(run.lab)

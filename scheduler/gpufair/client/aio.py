@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 import httpx
 
 from gpufair.client import budgeting, calls
+from gpufair.client.answers import Reloaded
 from gpufair.client.budgeting import BudgetHistory, BudgetRequest, BudgetRequests
 from gpufair.client.calls import API, Call
 from gpufair.client.endpoint import Endpoint
@@ -374,6 +375,10 @@ class AsyncClient:
     async def join_cpu_pool(self, workload: str | None = None) -> CpuPool:
         """See ``calls.join_cpu_pool``."""
         return await self.send(calls.join_cpu_pool(workload))
+
+    async def reload(self) -> Reloaded:
+        """See ``calls.reload``."""
+        return await self.send(calls.reload())
 
     async def snapshot(self) -> dict[str, Any]:
         """See ``calls.snapshot``."""

@@ -42,6 +42,15 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What of a configuration that was read again is in use now (``changed``), and what needs a restart."""
+
+    file: str
+    changed: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Workloads:
     """Workloads in the order of submission. ``next`` is the ``cursor`` of the next page; null: there is none.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+from gpufair.client.answers import Reloaded
 from gpufair.client.errors import BadAnswer
 from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid, Tour
 from gpufair.client.reading import read, read_list
@@ -339,6 +340,11 @@ def timeline_page(
     """A piece of the timeline: ``{"records", "last", "more"}``. The next one follows ``last``, if there are ``more``."""
     params = {"after": str(after), "since_s": f"{since_s:.3f}", "kinds": ",".join(sorted(kinds)), "limit": str(limit)}
     return Call("GET", f"{API}/timeline", _object, params)
+
+
+def reload() -> Call[Reloaded]:
+    """Have the service read its configuration again; operators."""
+    return Call("POST", f"{API}/reload", lambda data: read(Reloaded, data))
 
 
 def snapshot() -> Call[dict[str, Any]]:

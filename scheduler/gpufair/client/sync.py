@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 import httpx
 
 from gpufair.client import budgeting, calls
+from gpufair.client.answers import Reloaded
 from gpufair.client.budgeting import BudgetHistory, BudgetRequest, BudgetRequests
 from gpufair.client.calls import API, Call
 from gpufair.client.endpoint import Endpoint
@@ -365,6 +366,10 @@ class Client:
     def join_cpu_pool(self, workload: str | None = None) -> CpuPool:
         """See ``calls.join_cpu_pool``."""
         return self.send(calls.join_cpu_pool(workload))
+
+    def reload(self) -> Reloaded:
+        """See ``calls.reload``."""
+        return self.send(calls.reload())
 
     def snapshot(self) -> dict[str, Any]:
         """See ``calls.snapshot``."""

@@ -19,6 +19,7 @@ from gpufair.service.context import Context
 from gpufair.service.contract import answers, document
 from gpufair.service.gate import Gate, is_loopback
 from gpufair.service.problems import problem, problem_of, status_of
+from gpufair.service.reloading import Reloader
 from gpufair.service.rights import authorize, declared
 from gpufair.service.routes import (
     agents,
@@ -35,6 +36,7 @@ from gpufair.service.routes import (
     maintenance,
     monitoring,
     overview,
+    reloading,
     snapshot,
     tour,
     workloads,
@@ -69,6 +71,7 @@ def routed(version: str) -> FastAPI:
         figures.router,
         maintenance.router,
         overview.router,
+        reloading.router,
         dashboard.api,
         identity.router,
         snapshot.router,
@@ -90,6 +93,7 @@ def build_app(it: Context) -> FastAPI:
     """The application of a service. No page but itself may use it: there is no CORS, and foreign names are refused."""
     app = routed(it.version)
     app.state.context = it
+    app.state.reloader = Reloader(app)
     app.state.touring = asyncio.Semaphore(1)  # see ``routes.tour``
     app.add_exception_handler(GpufairError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

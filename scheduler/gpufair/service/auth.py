@@ -154,16 +154,29 @@ class Authenticator:
     ) -> None:
         self.owner = owner
         self._secrets = secrets
-        self._known: list[tuple[str, Principal]] = [(secrets.operator_token(), Principal(Role.OPERATOR, owner))]
         self._tokens = tokens
+        self._known: list[tuple[str, Principal]] = []
+        self._people: dict[str, Principal] = {}
+        self._closed = False
+        self.configure(users, operators, owners, auditors)
+
+    def configure(
+        self,
+        users: Iterable[str],
+        operators: Iterable[str],
+        owners: Mapping[str, tuple[str, ...]] | None = None,
+        auditors: Iterable[str] = (),
+    ) -> None:
+        """Know these people from now on, and no others."""
         operating, auditing, owning = tuple(operators), tuple(auditors), owners or {}
-        self._people: dict[str, Principal] = {owner: Principal(Role.OPERATOR, owner)}
-        people = dict.fromkeys([*users, *operating, *auditing, *owning])
-        self._closed = bool(people)
-        for user in people:
+        people = {self.owner: Principal(Role.OPERATOR, self.owner)}
+        known = [(self._secrets.operator_token(), people[self.owner])]
+        named = dict.fromkeys([*users, *operating, *auditing, *owning])
+        for user in named:
             role = Role.OPERATOR if user in operating else Role.AUDITOR if user in auditing else Role.USER
-            self._people[user] = Principal(role, user, owning.get(user, ()))
-            self._known.append((secrets.user_token(user), self._people[user]))
+            people[user] = Principal(role, user, owning.get(user, ()))
+            known.append((self._secrets.user_token(user), people[user]))
+        self._known, self._people, self._closed = known, people, bool(named)
 
     def acting(self, who: Principal, user: str | None) -> Principal:
         """``who``, or, where an operator acts for ``user``, that user with no more than their own rights.

@@ -34,11 +34,14 @@ async def apply_policy(runtime: Runtime, config: Config) -> None:
     await runtime.do(step)
 
 
-async def apply_budgets(runtime: Runtime, journal: Journal, config: Config) -> None:
+async def apply_budgets(runtime: Runtime, journal: Journal, config: Config, *, strict: bool = False) -> None:
     """The configured budgets, if they are others than at the last start: what was applied through the API stays.
 
     Budgets that can't be applied (they drop an allocation that has live workloads) leave those in force, so that their
     owners can be served; the log says so.
+
+    Raises:
+        GpufairError: The same, where ``strict``.
     """
     wanted = config.budgets.allocations
     digest = _digest(wanted)
@@ -49,6 +52,8 @@ async def apply_budgets(runtime: Runtime, journal: Journal, config: Config) -> N
     try:
         await runtime.do(partial(change, allocations=wanted, by=CONFIGURATION, why=f"{source}, as configured"))
     except GpufairError as err:
+        if strict:
+            raise
         _log.error("%s cannot be applied, the budgets in force stay: %s", source, err)
         return
     await journal.set_meta(BUDGETS_KEY, digest)

@@ -108,6 +108,7 @@ RIGHTS: Final[dict[str, Right]] = {
     "POST /tokens": Right.READ,  # of no larger scope than the caller's own
     "DELETE /tokens/{token}": Right.READ,
     "GET /audit": Right.AUDIT,
+    "POST /reload": Right.OPERATE,
     "GET /mine": Right.READ,
     "GET /allocations": Right.READ,
     # Pages for a browser

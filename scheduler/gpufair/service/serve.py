@@ -20,7 +20,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.model import Phase
 from gpufair.core.state import State
 from gpufair.core.units import Millis
-from gpufair.node.files import read_json, write_json, write_private
+from gpufair.node.files import read_json, write_json
 from gpufair.paths import SERVICE_FILE, private_dir
 from gpufair.paths import state_dir as find_state_dir
 from gpufair.service import bootstrap, closing
@@ -43,6 +43,7 @@ from gpufair.service.secrets import Secrets
 from gpufair.service.standby import options as http_options
 from gpufair.service.standby import stand_by
 from gpufair.service.telling import tell
+from gpufair.service.token_files import write_tokens
 from gpufair.service.tokens import Tokens
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -177,7 +178,7 @@ async def _open(
     listener = stack.enter_context(listen(config.service.host, config.service.port))
     nodes = await asyncio.to_thread(inventories, config.nodes)
     owner = owner_name()
-    _write_tokens(state_dir, secrets, config)
+    write_tokens(state_dir, secrets, config)
     # Nobody stands by who could upgrade a laptop's journal; a shared one others may be using.
     journal = await Journal.open(place, version, epoch=epoch, upgrade=embedded)
     stack.push_async_callback(journal.close)
@@ -240,7 +241,9 @@ async def _serve(
     stop: asyncio.Event,
     deposed: asyncio.Event,
 ) -> None:
-    server = Server(http_options(build_app(it)))
+    app = build_app(it)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.state.reloader.reload_soon)
+    server = Server(http_options(app))
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     stack.push_async_callback(_end_http, server, serving, it)
     await server.wait_listening(serving)
@@ -347,20 +350,6 @@ def _on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     return stop
-
-
-def _write_tokens(state_dir: Path, secrets: Secrets, config: Config) -> None:
-    """A token file for each configured user, to be handed out; those of users who are gone are removed."""
-    folder = private_dir(state_dir / "tokens")
-    users = {*config.users, *config.operators, *config.auditors, *config.budget_owners}
-    for user in sorted(users):
-        path = folder / f"{user}.token"
-        data = f"{secrets.user_token(user)}\n".encode()
-        if not path.exists() or path.read_bytes() != data:
-            write_private(path, data)
-    for path in folder.glob("*.token"):
-        if path.stem not in users:
-            path.unlink()
 
 
 def _overridden(config: Config, host: str | None, port: int | None, linger: str | None) -> Config:

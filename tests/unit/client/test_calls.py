@@ -107,6 +107,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("budgets_over_time", ("a",), {"bins": 3}, "GET /api/v1/budgets/over-time", None, {"pools": [{"pool": "default", "bin_s": 3600, "allocations": [{"path": "a", "owed_gpu_s": [1, 2.5], "charged_gpu_s": []}]}]}),
     ("history", (1.5,), {"node": "n"}, "GET /api/v1/history", None, {"now_s": 9, "nodes": [{"name": "n", "gpus": 1, "stays": [{"workload": ID, "rows": [0], "protected": [[1, 2.5]], "to_s": None}]}]}),
     ("profiles", (), {}, "GET /api/v1/profiles", None, {"profiles": [{"name": "p"}]}),
+    ("reload", (), {}, "POST /api/v1/reload", None, {"file": "/f.toml", "changed": ["users"], "needs_restart": []}),
     ("conservation", (), {}, "GET /api/v1/conservation", None, {"error_gpu_ms": 0}),
     ("timeline", (), {}, "GET /api/v1/timeline", None, {"records": [{"seq": 1}]}),
     ("timeline_page", (5,), {"kinds": ("End", "Start")}, "GET /api/v1/timeline", None, {"records": [], "last": 5, "more": False}),
