@@ -88,6 +88,33 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True)
+class Trace(Saved):
+    """A checkpoint that is still there, with what it does not hold."""
+
+    lost: tuple[Missing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """The newest first."""
+
+    checkpoints: tuple[Trace, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The end of what was written. `after` is to be asked for the next time.
+
+    `text` begins at `start`: where that is not what was asked for, it takes the place of all that was had.
+    """
+
+    text: str
+    start: int
+    after: int
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PlayedWaits:
     """How long workloads waited: half of them no longer than ``p50``. Null where nobody waited."""
 

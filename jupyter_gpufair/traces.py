@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from gpufair.client import Workload
+from gpufair.client.overview import Missing
+from jupyter_gpufair.answers import Log, Trace, Traces
 from jupyter_gpufair.handlers import GpufairHandler
 from jupyter_gpufair.mine import WORKLOAD, mine_of
 from jupyter_gpufair.sessions import sessions
@@ -24,15 +27,14 @@ class CheckpointsHandler(GpufairHandler):
     @web.authenticated
     @authorized
     async def get(self, workload_id: str) -> None:
-        """``{"checkpoints": [{"id", "at_s", "size_bytes", "duration_s", "lost": [{"name", "reason"}]}]}``."""
+        """``Traces``."""
         await self._ask(mine_of(workload_id))
         found = await self._ask(sessions().link.client.checkpoints(workload_id))
-        told = [
-            {"id": one.id, "at_s": one.at_s, "size_bytes": one.size_bytes, "duration_s": one.duration_s}
-            | {"lost": [{"name": name, "reason": reason} for name, reason in one.lost]}
+        told = (
+            Trace(one.id, one.at_s, one.size_bytes, one.duration_s, tuple(Missing(name, reason) for name, reason in one.lost))
             for one in found
-        ]
-        self._json({"checkpoints": told})
+        )
+        self._json(asdict(Traces(tuple(told))))
 
 
 class LogHandler(GpufairHandler):
@@ -41,29 +43,26 @@ class LogHandler(GpufairHandler):
     @web.authenticated
     @authorized
     async def get(self, workload_id: str) -> None:
-        """``{"text", "start", "after", "ended"}``; ``after`` of one answer is asked for in the next, to get what came since.
-
-        ``text`` begins at ``start``: where that is not what was asked for, it takes the place of all that was had.
-        """
+        """``Log``; ``after`` of one answer is asked for in the next, to get what came since."""
         given = self.get_query_argument("after", "-1")
         if not re.fullmatch(r"-1|\d{1,15}", given):
             raise web.HTTPError(400, "after is what the last answer said, or left out")
         workload = await self._ask(mine_of(workload_id))
-        self._json(await self._ask(_log(workload, int(given))))
+        self._json(asdict(await self._ask(_log(workload, int(given)))))
 
 
-async def _log(workload: Workload, after: int) -> dict[str, Any]:
+async def _log(workload: Workload, after: int) -> Log:
     client = sessions().link.client
     if workload.kind == "session":
         text = text_of(await client.outputs(workload.id))
         start = max(0, len(text) - TAIL_BYTES)  # always its whole end: cells clear and rewrite what they wrote
-        return {"text": text[start:], "start": start, "after": len(text), "ended": not workload.live}
+        return Log(text[start:], start, len(text), not workload.live)
     page = await client.log(workload.id, after if after >= 0 else -TAIL_BYTES)
     begun = after if after >= 0 else max(0, page.size_bytes - TAIL_BYTES)
     if page.size_bytes - begun > TAIL_BYTES:  # it wrote more meanwhile than anybody reads
         page = await client.log(workload.id, -TAIL_BYTES)
         begun = max(0, page.size_bytes - TAIL_BYTES)
-    return {"text": page.text, "start": begun, "after": page.after, "ended": page.ended}
+    return Log(page.text, begun, page.after, page.ended)
 
 
 def text_of(executions: Iterable[Mapping[str, Any]]) -> str:

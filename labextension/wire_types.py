@@ -23,7 +23,7 @@ _HEAD = """/**
 _PLAIN = {"boolean": "boolean", "integer": "number", "null": "null", "number": "number", "string": "string"}
 # What the front end reads; all that is in these comes along.
 ROOTS = (
-    *(answers.Cells, answers.MySessions, answers.Outputs, answers.Session, answers.WhatIf),
+    *(answers.Cells, answers.Log, answers.MySessions, answers.Outputs, answers.Session, answers.Traces, answers.WhatIf),
     *(types.Budgets, types.Explanation, whole.Nodes, whole.Profiles, whole.QueuedWorkloads, whole.Workloads),
     *(insight.Coaching, insight.Preview, insight.Pyramid, insight.BudgetsOverTime, insight.Deliveries, insight.GpuHistory, insight.Tour),
     *(budgeting.BudgetHistory, budgeting.BudgetRequests, overview.OpenAllocations),

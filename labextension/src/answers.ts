@@ -53,25 +53,25 @@ export interface BudgetHistory {
   more: boolean;
 }
 
-/** A wish for other shares, and what became of it. `state`: "open", "accepted" (its time has not come), "in_force", "over", "refused", "withdrawn" or "failed". `wished` was asked for, `shares` is what was accepted, `before` what it was when that came into force. `may`: whether the reader may "decide" it, or "withdraw" it. */
+/** A wish for other shares, and what became of it. `state`: "open", "accepted" (its time has not come), "in_force", "over", "refused", "withdrawn" or "failed". `wished` was asked for, `shares` is what was accepted, `before` what it was when that came into force. All three are shares by path. `gpus`: so many GPUs were asked for; null: shares were. `may`: whether the reader may "decide" it, or "withdraw" it. */
 export interface BudgetRequest {
   id: number;
   state: 'open' | 'accepted' | 'in_force' | 'over' | 'refused' | 'withdrawn' | 'failed';
   user: string;
   asked_s: number;
-  wished: Record<string, unknown>;
+  wished: Record<string, string>;
   gpus: number | null;
-  shares: Record<string, unknown>;
+  shares: Record<string, string>;
   why: string;
   from_s: number | null;
   until_s: number | null;
   decision: BudgetDecision | null;
   preview: BudgetTrial | null;
-  before: Record<string, unknown>;
+  before: Record<string, string>;
   in_force_s: number | null;
   over_s: number | null;
   problem: string;
-  may: Record<string, unknown>;
+  may: Record<string, boolean>;
 }
 
 /** A page of them, the newest first. `user` is who reads; `owner`: they own budgets. */
@@ -309,6 +309,14 @@ export interface Level {
   ratio: number | null;
   losses: Loss[];
   coverage?: number | null;
+}
+
+/** The end of what was written. `after` is to be asked for the next time. `text` begins at `start`: where that is not what was asked for, it takes the place of all that was had. */
+export interface Log {
+  text: string;
+  start: number;
+  after: number;
+  ended: boolean;
 }
 
 /** Where a part of a level went. */
@@ -682,6 +690,20 @@ export interface TourStep {
   mine: boolean;
   lines: TourLine[];
   terms: string[];
+}
+
+/** A checkpoint that is still there, with what it does not hold. */
+export interface Trace {
+  id: string;
+  at_s: number;
+  size_bytes: number;
+  duration_s: number;
+  lost: Missing[];
+}
+
+/** The newest first. */
+export interface Traces {
+  checkpoints: Trace[];
 }
 
 /** How busy the GPUs of a workload were in the minute that ended at `at_s`. `fraction`: their mean. `gpus`: (node, device, fraction) of each that was measured. */

@@ -1,66 +1,16 @@
 /**
  * Requests for budgets as the service tells them, and in words. Pure: the time comes in.
  */
+import type { AllocationThen, BudgetChange, BudgetHistory, BudgetRequest, BudgetRequests } from '../answers.js';
 import { clock } from '../text.js';
 import { trans } from '../trans.js';
 import type { IWhatIf } from './wire.js';
 import { change } from './words.js';
 
-export type Stage = 'open' | 'accepted' | 'in_force' | 'over' | 'refused' | 'withdrawn' | 'failed';
-
-export interface IRequest {
-  id: number;
-  state: Stage;
-  user: string;
-  asked_s: number;
-  /** What was asked for, and what was accepted: shares by path. */
-  wished: Record<string, string>;
-  shares: Record<string, string>;
-  /** So many GPUs were asked for; null: shares were. */
-  gpus: number | null;
-  why: string;
-  from_s: number | null;
-  until_s: number | null;
-  decision: { by: string; at_s: number; accepted: boolean; words: string; amended: boolean } | null;
-  /** `found` is there only where one request is read. */
-  preview: { by: string; at_s: number; found?: unknown } | null;
-  /** What the shares were when it came into force. */
-  before: Record<string, string>;
-  in_force_s: number | null;
-  over_s: number | null;
-  problem: string;
-  /** What the reader may do with it. */
-  may: { decide: boolean; withdraw: boolean };
-}
-
-export interface IRequests {
-  user: string;
-  owner: boolean;
-  requests: IRequest[];
-  more: boolean;
-}
-
-/** An allocation before or after a change; without a share it was not there. */
-interface IThen {
-  share: string | null;
-  entitlement: number | null;
-  members: string[];
-}
-
-export interface IBudgetChange {
-  number: number;
-  at_s: number;
-  by: string;
-  why: string;
-  request: number | null;
-  count: number;
-  allocations: { path: string; change: 'added' | 'removed' | 'changed'; before: IThen; after: IThen }[];
-}
-
-export interface IHistory {
-  changes: IBudgetChange[];
-  more: boolean;
-}
+export type IRequest = BudgetRequest;
+export type IRequests = BudgetRequests;
+export type IBudgetChange = BudgetChange;
+export type IHistory = BudgetHistory;
 
 /** What is asked for, or decided. Times are Unix seconds; 0: at once, or for good. */
 export interface ITerms {
@@ -127,7 +77,7 @@ export function changed(one: IBudgetChange, most = 8): string[] {
   const lines = one.allocations.slice(0, most).map(row => {
     const parts: string[] = [];
     if (row.before.share !== row.after.share) {
-      const part = (then: IThen) => (then.entitlement === null ? '–' : `${(100 * then.entitlement).toFixed(1)} %`);
+      const part = (then: AllocationThen) => (then.entitlement === null ? '–' : `${(100 * then.entitlement).toFixed(1)} %`);
       parts.push(`${row.before.share ?? '–'} → ${row.after.share ?? '–'} (${part(row.before)} → ${part(row.after)})`);
     }
     if (row.before.members.join() !== row.after.members.join()) {

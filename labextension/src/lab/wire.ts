@@ -14,6 +14,7 @@ import type {
   Explanation,
   GpuHistory,
   Level,
+  Log,
   Loss,
   MySession,
   NodeHistory,
@@ -25,10 +26,10 @@ import type {
   Stay,
   Tour,
   TourStep,
+  Trace,
   WhatIf,
   Workload
 } from '../answers.js';
-import type { ILost } from '../wire.js';
 
 /** Fields of a workload of the lab: what is shown, and so all that is asked for. */
 const SHOWN = {
@@ -64,6 +65,8 @@ export type IMine = MySession;
 export type IProfile = Profile;
 export type IChoice = Choice;
 export type ICoaching = Coaching;
+export type ITrace = Trace;
+export type ILog = Log;
 export type IFigures = PlayedFigures;
 export type IWhatIf = WhatIf;
 export type ILoss = Loss;
@@ -91,23 +94,4 @@ export interface IWish {
   nodes?: number;
   gpu_type?: string;
   min_runtime_s?: number;
-}
-
-/** A checkpoint that is still there. */
-export interface ITrace {
-  id: string;
-  at_s: number;
-  size_bytes: number;
-  duration_s: number;
-  lost: ILost[];
-}
-
-/** The end of what was written. */
-export interface ILog {
-  text: string;
-  /** Where `text` begins: where that is not what was asked for, it takes the place of all that was had. */
-  start: number;
-  /** To be asked for the next time. */
-  after: number;
-  ended: boolean;
 }

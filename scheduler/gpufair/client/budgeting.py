@@ -38,26 +38,27 @@ class BudgetRequest:
 
     ``state``: "open", "accepted" (its time has not come), "in_force", "over", "refused", "withdrawn" or "failed".
     ``wished`` was asked for, ``shares`` is what was accepted, ``before`` what it was when that came into force.
-    ``may``: whether the reader may "decide" it, or "withdraw" it.
+    All three are shares by path. ``gpus``: so many GPUs were asked for; null: shares were. ``may``: whether the reader may
+    "decide" it, or "withdraw" it.
     """
 
     id: int
     state: str = field(metadata=one_of("open", "accepted", "in_force", "over", "refused", "withdrawn", "failed"))
     user: str = ""
     asked_s: float = 0.0
-    wished: dict[str, Any] = field(default_factory=dict)
+    wished: dict[str, str] = field(default_factory=dict)
     gpus: float | None = None
-    shares: dict[str, Any] = field(default_factory=dict)
+    shares: dict[str, str] = field(default_factory=dict)
     why: str = ""
     from_s: float | None = None
     until_s: float | None = None
     decision: BudgetDecision | None = None
     preview: BudgetTrial | None = None
-    before: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, str] = field(default_factory=dict)
     in_force_s: float | None = None
     over_s: float | None = None
     problem: str = ""
-    may: dict[str, Any] = field(default_factory=dict)
+    may: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

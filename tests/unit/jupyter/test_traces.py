@@ -11,6 +11,7 @@ import pytest
 from gpufair.client import Workload
 from gpufair.client.types import LogPage
 from jupyter_gpufair import traces
+from jupyter_gpufair.answers import Log
 
 
 def test_a_cell_is_told_by_its_number_and_what_it_wrote() -> None:
@@ -41,16 +42,16 @@ def test_the_end_of_a_log_follows_and_is_all_that_is_read(kind: str, monkeypatch
     monkeypatch.setattr(traces, "sessions", lambda: SimpleNamespace(link=SimpleNamespace(client=client)))
     run = Workload("w", "running", kind=kind)
 
-    def ask(after: int) -> dict[str, Any]:
+    def ask(after: int) -> Log:
         return asyncio.run(traces._log(run, after))
 
     first = ask(-1)
-    assert len(first["text"]) == traces.TAIL_BYTES
-    assert first["start"] + len(first["text"]) == first["after"]
+    assert len(first.text) == traces.TAIL_BYTES
+    assert first.start + len(first.text) == first.after
     client.text += "more\n"
-    more = ask(first["after"])
-    assert (more["text"] == "more\n", more["start"] == first["after"]) == (kind == "batch",) * 2
-    assert (more["text"].endswith("xmore\n"), len(more["text"]) == traces.TAIL_BYTES) == (kind == "session",) * 2
+    more = ask(first.after)
+    assert (more.text == "more\n", more.start == first.after) == (kind == "batch",) * 2
+    assert (more.text.endswith("xmore\n"), len(more.text) == traces.TAIL_BYTES) == (kind == "session",) * 2
     client.text += "y" * (2 * traces.TAIL_BYTES)
-    last = ask(first["after"])
-    assert (len(last["text"]), last["start"] > first["after"]) == (traces.TAIL_BYTES, True)
+    last = ask(first.after)
+    assert (len(last.text), last.start > first.after) == (traces.TAIL_BYTES, True)
