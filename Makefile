@@ -95,7 +95,7 @@ front: install  ## The front end: types, its own tests, and whether JupyterLab f
 	./.ci/listed $(BIN)
 
 wheel: install  ## Build the wheel, install it where there is no Node, look whether all is found
-	./.ci/wheel $(BIN)/python
+	GPUFAIR_CHROMIUM=$(CHROMIUM) ./.ci/wheel $(BIN)/python
 
 e2e: install  ## Tests in a real Chromium, where there is one
 	@if [[ -x $(CHROMIUM) ]]; then \

@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import nbformat
-from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expect, sync_playwright
 
 T = TypeVar("T")
 
+# Of another environment, to look at what a wheel installs there, with another release of JupyterLab.
+PYTHON = os.environ.get("GPUFAIR_LAB_PYTHON", sys.executable)
 CHROMIUM = os.environ.get("GPUFAIR_CHROMIUM", "/usr/bin/chromium")
 # Debian's browser in a container: no sandbox of its own, no GPU, no calls home, little shared memory.
 CHROMIUM_ARGS = [
@@ -130,7 +132,7 @@ def running_lab(
 
     port, token, log = _free_port(), secrets.token_hex(16), home / "lab.log"
     command = [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"),
+        *(PYTHON, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"),
         *("--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}"),
         *("--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly"),
         *(options or []),
@@ -180,6 +182,19 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
+
+
+def complaints(page: Page) -> list[str]:
+    """What the console says of our front end's faults from now on, and of its modules that do not fit this JupyterLab."""
+    told: list[str] = []
+
+    def hear(said: ConsoleMessage) -> None:
+        of_us = "gpufair" in said.text or "@gpufair" in said.location.get("url", "")
+        if of_us and said.type in {"error", "warning"}:
+            told.append(said.text)
+
+    page.on("console", hear)
+    return told
 
 
 class Chromium:

@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 from gpufair.client import Client
 from tests.e2e.axe import needs_axe, violations
 from tests.e2e.conftest import Look
-from tests.e2e.lab import CURRENT_KERNEL, Lab
+from tests.e2e.lab import CURRENT_KERNEL, Lab, complaints
 from tests.e2e.real_lab import ITEM, end_all, shared_lab, state_of
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
@@ -50,7 +50,7 @@ def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look) -> N
     lab.write_notebook("mine.ipynb", "gpufair-1gpu", {"a": "x = 1"})
 
     def look(page: Page) -> None:
-        requests: list[str] = []
+        requests, wrong = list[str](), complaints(page)
         page.on("request", lambda request: requests.append(request.url))
         lab.open(page, "mine.ipynb")
         expect(page.locator(ITEM)).to_have_text(re.compile("running"))
@@ -104,6 +104,7 @@ def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look) -> N
             expect(mine).to_have_count(1)
             assert client.workload(waiting.id).state in {"ended", "stopping"}
         assert [url for url in requests if not url.startswith((lab.url, "data:", "blob:"))] == []
+        assert wrong == []
 
     ui(look)
 

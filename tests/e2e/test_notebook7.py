@@ -15,7 +15,7 @@ from playwright.sync_api import Page, expect
 from gpufair.client import Client
 from tests.e2e.axe import needs_axe, violations
 from tests.e2e.conftest import Look
-from tests.e2e.lab import Lab
+from tests.e2e.lab import Lab, complaints
 from tests.e2e.real_lab import ITEM, end_all, shared_lab, state_of
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
@@ -44,10 +44,7 @@ def test_a_notebook_shows_its_session_and_the_lab(lab: Lab, ui: Look) -> None:
     lab.write_notebook("mine.ipynb", "gpufair-1gpu", {"a": "x = 1"})
 
     def look(page: Page) -> None:
-        wrong: list[str] = []
-        page.on(
-            "console", lambda said: wrong.append(said.text) if said.type == "error" and "gpufair" in said.text else None
-        )
+        wrong = complaints(page)
         page.goto(f"{lab.url}tree?token={lab.token}")
         expect(page.get_by_text("mine.ipynb")).to_be_visible(timeout=60_000)
         page.goto(f"{lab.url}notebooks/mine.ipynb?token={lab.token}")
