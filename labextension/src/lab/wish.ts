@@ -1,7 +1,7 @@
 /**
  * A form for what a notebook asks for, which says at once what that would mean: when it would start, and what it costs.
  */
-import { element, write } from './dom.js';
+import { element, Rows, write } from './dom.js';
 import type { LabReader } from './reader.js';
 import type { IChoice, IProfile, IWish } from './wire.js';
 import { cost, duration, gpus, outlook, trans } from './words.js';
@@ -13,6 +13,10 @@ const PAUSE_MS = 300;
 export interface IChosen {
   profile: IProfile;
   wish: IWish;
+}
+
+interface IOffered extends IChoice {
+  nowS: number;
 }
 
 export class WishForm {
@@ -42,6 +46,7 @@ export class WishForm {
       this._choices,
       this._advice
     );
+    this._choices.append(element('legend', {}, trans.__('Protected for')), this._list);
     this._takeProfile(start.wish);
   }
 
@@ -77,17 +82,21 @@ export class WishForm {
       this._allocation.value = budget;
     }
     this._protectionS = wish.min_runtime_s ?? profile.min_runtime_s;
+    // Those of another profile are not to be chosen from.
+    this._offer([]);
     this._ask();
   }
 
+  /** Ask what the present wish means; what is said from now on to an earlier one counts no more. */
   private _ask(): void {
+    this._asked += 1;
     clearTimeout(this._timer);
     this._timer = window.setTimeout(() => void this._look(), PAUSE_MS);
   }
 
   private async _look(): Promise<void> {
     const { profile, wish } = this.chosen;
-    const asked = (this._asked += 1);
+    const asked = this._asked;
     const spans = new Set([...PROTECTIONS_S, ...(this._protectionS === null ? [] : [this._protectionS])]);
     try {
       const said = await this._reader.coach(profile.name, wish, [...spans].sort((one, other) => one - other));
@@ -97,7 +106,7 @@ export class WishForm {
       }
     } catch (error) {
       if (asked === this._asked) {
-        this._choices.replaceChildren();
+        this._offer([]);
         write(this._advice, error instanceof Error ? error.message : String(error));
       }
     }
@@ -108,19 +117,27 @@ export class WishForm {
     const same = (one: IChoice) => one.gpus === here.gpus && one.nodes === here.nodes && here.gpus > 0;
     const once = new Map(all.filter(same).map(one => [one.min_runtime_s, one]));
     const offered = [...once.values()].sort((one, other) => one.min_runtime_s - other.min_runtime_s);
-    const legend = element('legend', {}, trans.__('Protected for'));
-    this._choices.hidden = offered.length === 0;
-    this._choices.replaceChildren(
-      legend,
-      ...offered.map(one => {
-        const button = element('input', { type: 'radio', name: 'gpufair-protection', value: String(one.min_runtime_s) });
-        button.checked = one.min_runtime_s === this._protectionS;
-        button.disabled = one.outlook === 'refused';
-        button.addEventListener('change', () => (this._protectionS = one.min_runtime_s));
-        const words = `${duration(one.min_runtime_s)}: ${outlook(one, nowS)} · ${gpus(one.gpus * one.nodes)}, ${cost(one)}`;
-        return element('label', { title: one.sentence }, button, words);
-      })
-    );
+    this._offer(offered.map(one => ({ ...one, nowS })));
+  }
+
+  private _offer(choices: IOffered[]): void {
+    this._choices.hidden = choices.length === 0;
+    this._rows.show(choices);
+  }
+
+  private _made(one: IOffered): HTMLLabelElement {
+    const button = element('input', { type: 'radio', name: 'gpufair-protection', value: String(one.min_runtime_s) });
+    button.addEventListener('change', () => (this._protectionS = one.min_runtime_s));
+    return element('label', {}, button, element('span'));
+  }
+
+  private _updated(row: HTMLLabelElement, one: IOffered): void {
+    const button = row.querySelector('input') as HTMLInputElement;
+    button.checked = one.min_runtime_s === this._protectionS;
+    button.disabled = one.outlook === 'refused';
+    row.title = one.sentence;
+    const means = `${outlook(one, one.nowS)} · ${gpus(one.gpus * one.nodes)}, ${cost(one)}`;
+    write(row.querySelector('span') as HTMLElement, `${duration(one.min_runtime_s)}: ${means}`);
   }
 
   private readonly _profile = element('select');
@@ -128,6 +145,14 @@ export class WishForm {
   private readonly _gpus = element('input', { type: 'number', min: '0', max: '4096', step: '1' });
   private readonly _nodes = element('input', { type: 'number', min: '1', max: '4096', step: '1' });
   private readonly _choices = element('fieldset');
+  private readonly _list = element('div');
+  /** Each stays the same element through all answers: a click that is under way when one comes is not lost. */
+  private readonly _rows = new Rows<IOffered, HTMLLabelElement>(
+    this._list,
+    one => String(one.min_runtime_s),
+    one => this._made(one),
+    (row, one) => this._updated(row, one)
+  );
   private readonly _advice = element('p', { class: 'jp-gpufair-small', role: 'status' });
   private _protectionS: number | null = null;
   private _timer = 0;
