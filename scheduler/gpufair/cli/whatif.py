@@ -117,6 +117,8 @@ def _live(state_dir: Path | None, far: float) -> tuple[State, Past | None]:
         more, last, since_s = True, 0, handed.state.now / 1000 - far
         while more:
             page = service.timeline_page(last, since_s=since_s, kinds=KINDS)
+            if not records and (known := page.get("archived_until_s")) and known > since_s:
+                typer.echo(f"what was before {clock(known, handed.state.now / 1000)} is in the journal's archive and not looked at", err=True)
             more, last = bool(page.get("more")) and bool(page.get("last")), int(page.get("last") or 0)
             records += page["records"]
     return handed.state, _past(records, handed.state, far)
@@ -127,8 +129,7 @@ def _of_journal(journal: Path, state: State, far: float) -> Past:
     from gpufair.service.timeline import records  # noqa: PLC0415  # as above
 
     with open_archive(journal) as archive:
-        begin = state.now - far * 1000
-        entries = (kept.entry for kept in archive.entries() if begin <= kept.entry.at_ms <= state.now)
+        entries = (entry for entry in archive.since(round(state.now - far * 1000)) if entry.at_ms <= state.now)
         return _past(records(entries), state, far)
 
 

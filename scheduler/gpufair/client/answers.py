@@ -161,12 +161,14 @@ class Conservation:
 class Timeline:
     """Events and decisions, oldest first: ``at_s``, ``seq``, ``type``, ``kind`` and the fields of that kind.
 
-    ``last`` is the last entry that was looked at; there are ``more`` behind it or not.
+    ``last`` is the last entry that was looked at; there are ``more`` behind it or not. What was before
+    ``archived_until_s`` was moved to an archive file (null: nothing was).
     """
 
     records: tuple[dict[str, Any], ...]
     last: int
     more: bool
+    archived_until_s: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 The file of a running service is read as one of several readers, in short reads, beside its writer. A copy of it is
 opened where it lies if it is complete in itself; one with a write-ahead log is copied once more, for SQLite would
 otherwise write into the folder. An exported journal is a JSON file (``write_export``), or the answer of
-``GET /api/v1/timeline``.
+``GET /api/v1/timeline``. Entries that were archived (``archiving``) are read from their files.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import json
 import shutil
 import sqlite3
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 from urllib.parse import quote
 
 from gpufair.core.errors import GpufairError
+from gpufair.service import archive_file
+from gpufair.service.archive_file import ARCHIVED_KEY, Archived, Kept
+from gpufair.service.database import StoreError
 from gpufair.service.store import JOURNAL_FILE, SCHEMA_VERSION, Entry, Snapshot, chained, digest_of
 from gpufair.service.timeline import reduced
 
@@ -27,6 +30,7 @@ EXPORT: Final = "gpufair-journal"
 EXPORT_VERSION: Final = 1
 MAX_EXPORT_BYTES: Final = 2 << 30
 _MAGIC: Final = b"SQLite format 3\x00"
+_GZIP: Final = b"\x1f\x8b"
 _BATCH: Final = 2000  # entries of one read: no reader holds on to an old state of the file for long
 _ENTRIES: Final = (
     "SELECT seq, at_ms, event, actions, core, policy, digest FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
@@ -44,24 +48,20 @@ class ArchiveError(GpufairError):
         return f"{self.path}: {self.why}; {self.remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An entry, and whether it is still as it was written (None: a file without digests cannot tell)."""
-
-    entry: Entry
-    intact: bool | None
-
-
 class Archive:
     """An open journal. ``open_archive`` makes one."""
 
     def entries(self, after: int = 0) -> Iterator[Kept]:
-        """All entries after the entry ``after``, in order.
+        """All entries after the entry ``after``, in order; those that were archived out of their file.
 
         Raises:
             ArchiveError: It cannot be read further.
         """
         raise NotImplementedError
+
+    def since(self, at_ms: int) -> Iterator[Entry]:
+        """The entries from an instant on; no archived one is looked for if they are all there without."""
+        return (kept.entry for kept in self.entries() if kept.entry.at_ms >= at_ms)
 
     @property
     def last(self) -> int:
@@ -92,6 +92,9 @@ def open_archive(path: Path) -> Iterator[Archive]:
         size = path.stat().st_size
     except OSError as err:
         raise ArchiveError(path, f"cannot be read: {err.strerror or err}", "name a journal or an exported one") from err
+    if magic.startswith(_GZIP):
+        yield _Moved(path)
+        return
     if magic != _MAGIC:
         if size > MAX_EXPORT_BYTES:
             raise ArchiveError(path, "is larger than 2 GiB", "export a shorter piece, or read the journal itself")
@@ -122,6 +125,9 @@ class _Sqlite(Archive):
 
     def entries(self, after: int = 0) -> Iterator[Kept]:
         """See ``Archive``."""
+        for kept in self._archived(after):
+            yield kept
+            after = kept.entry.seq
         digest = self._digest_at(after)
         while rows := self._read(_ENTRIES, after, _BATCH):
             for seq, at_ms, event, actions, core, policy, written in rows:
@@ -149,13 +155,37 @@ class _Sqlite(Archive):
                 return Snapshot(seq, at_ms, state)
         return None
 
+    def since(self, at_ms: int) -> Iterator[Entry]:
+        """See ``Archive``."""
+        first = self._read("SELECT coalesce(min(seq), 1), coalesce(min(at_ms), 0) FROM (SELECT seq, at_ms FROM journal ORDER BY seq LIMIT 1)")[0]  # fmt: skip
+        after = first[0] - 1 if first[1] < at_ms else 0
+        return (kept.entry for kept in self.entries(after) if kept.entry.at_ms >= at_ms)
+
+    def _moved(self) -> Archived:
+        rows = self._read("SELECT value FROM meta WHERE key = ?", ARCHIVED_KEY)
+        return Archived.from_text(rows[0][0] if rows else None)
+
+    def _archived(self, after: int) -> Iterator[Kept]:
+        """What of the entries behind ``after`` was moved out of the database."""
+        try:
+            for part in self._moved().parts:
+                if part.seq > after:
+                    found = archive_file.read(part, self._path.absolute().parent)
+                    yield from (kept for kept in found if kept.entry.seq > after)
+        except StoreError as err:
+            remedy = "or begin with a snapshot that the journal keeps, as --from last does"
+            raise ArchiveError(self._path, str(err), remedy) from err
+
     def _digest_at(self, seq: int) -> str:
+        moved = self._moved()
+        if moved.seq == seq:
+            return moved.digest
         rows = self._read("SELECT digest FROM journal WHERE seq = ?", seq)
         if seq and not rows:
             raise ArchiveError(self._path, f"it has no entry {seq}", "name an earlier snapshot, or none")
         return str(rows[0][0]) if rows else ""
 
-    def _read(self, query: str, *values: int) -> list[Any]:
+    def _read(self, query: str, *values: int | str) -> list[Any]:
         try:
             return self._db.execute(query, values).fetchall()
         except sqlite3.Error as err:
@@ -176,6 +206,44 @@ def _uri(path: Path, stack: ExitStack) -> str:
         shutil.copyfile(log, folder / log.name)
         path = Path(shutil.copyfile(path, folder / path.name))
     return f"file:{quote(str(path))}?mode=ro"
+
+
+class _Moved(Archive):
+    """A file that old entries were moved to, by itself."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            with path.open("rb") as file:
+                self._after, self._digest = archive_file.begins(file, path)
+                file.seek(0)
+                found = archive_file.lines(file)
+                next(found)
+                entry = digest = None
+                for line in found:
+                    entry, digest = archive_file.parsed(line)
+                last = (entry.seq, entry.at_ms, digest) if entry and digest else (self._after, 0, self._digest)
+                self._part = archive_file.Part(str(path.absolute()), self._after, *last, path.stat().st_size)
+        except (StoreError, OSError, ValueError, zlib.error) as err:
+            raise ArchiveError(path, f"cannot be read as an archive ({err})", "restore a copy of it") from err
+
+    def entries(self, after: int = 0) -> Iterator[Kept]:
+        """See ``Archive``."""
+        if after < self._after:
+            raise ArchiveError(
+                self._path,
+                f"it begins with entry {self._after + 1}",
+                f"give a snapshot of entry {self._after} with --from, or name the state folder and keep all files there",
+            )
+        try:
+            yield from (kept for kept in archive_file.read(self._part, self._path.parent) if kept.entry.seq > after)
+        except StoreError as err:
+            raise ArchiveError(self._path, str(err), "restore a copy of it") from err
+
+    @property
+    def last(self) -> int:
+        """See ``Archive``."""
+        return self._part.seq
 
 
 class _Exported(Archive):

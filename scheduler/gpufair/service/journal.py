@@ -86,6 +86,10 @@ class Journal:
         """``Store.before``."""
         return await self._call(self._store.before, at_ms)
 
+    async def first(self) -> tuple[int, int] | None:
+        """``Store.first``."""
+        return await self._call(self._store.first)
+
     async def meta(self, key: str) -> str | None:
         """``Store.meta``."""
         return await self._call(self._store.meta, key)

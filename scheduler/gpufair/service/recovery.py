@@ -70,7 +70,7 @@ async def agree_on_stays(journal: Journal, state: State) -> None:
     Raises:
         StoreUnavailable: The journal can't be read or written.
     """
-    holding = [one for one in map(state.workload, state.facts.records) if one.held is not None]
+    holding = [state.workload(one) for one in state.facts.holding]
     differed = await journal.within(partial(stays.reconcile, holding=holding))
     if differed or await journal.meta(SINCE_KEY) is None:
         await journal.set_meta(SINCE_KEY, str(state.now))

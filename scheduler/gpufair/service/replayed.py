@@ -12,7 +12,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.state import State
 from gpufair.core.units import Instant
 from gpufair.service import codec
-from gpufair.service.archive import Kept
+from gpufair.service.archive_file import Kept
 from gpufair.service.store import Entry
 
 KEPT_DIFFERENCES = 20  # the rest is counted

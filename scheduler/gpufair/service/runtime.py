@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from gpufair.clock import Clock
 from gpufair.core.errors import GpufairError
 from gpufair.core.events import TimePassed
+from gpufair.core.model import Phase
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
 from gpufair.service import budget_changes, budget_requests, retries, standin
@@ -102,7 +103,9 @@ class Runtime:
         """
         await self._rebuild()
         await agree_on_stays(self._journal, self._state)
-        self._shown = {workload: self._view(workload) for workload in self._state.facts.records}
+        # Of what has ended nothing new comes, and after years that is nearly all.
+        records = self._state.facts.records
+        self._shown = {one.id: self._view(one.id) for one in records.values() if one.phase is not Phase.ENDED}
         self._task = asyncio.create_task(self._run(), name="runtime")
         self._refresher = asyncio.create_task(self._refresh(), name="runtime-refresh")
 

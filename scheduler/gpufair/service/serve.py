@@ -35,6 +35,7 @@ from gpufair.service.database import Place
 from gpufair.service.dispatch import Dispatcher
 from gpufair.service.durations import parse_duration
 from gpufair.service.journal import Journal
+from gpufair.service.keeping import Keeper
 from gpufair.service.leadership import Deposed, Leadership
 from gpufair.service.lifetime import Lifetime
 from gpufair.service.listening import ServeError, Server, listen, only_service
@@ -190,6 +191,10 @@ async def _open(
     await runtime.start()
     stack.push_async_callback(runtime.close)
     await tell(stack, runtime, journal, clock, told)
+    if config.store.keep:
+        keeper = Keeper(journal, place, state_dir, clock, config.store.keep)
+        keeper.start()
+        stack.push_async_callback(keeper.close)
     dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store, config.checkpoint_url)
     hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence, remote=remotes(config.nodes), epoch=epoch)
     runtime.backend = hub

@@ -48,6 +48,7 @@ __all__ = [
     "StoreUnavailable",
     "chained",
     "digest_of",
+    "last_before",
     "sqlite_url",
 ]
 
@@ -240,7 +241,8 @@ class Store:
         self.went_through = False
         for seq, row in enumerate(rows, begin + 1):
             if row.seq != seq:
-                raise StoreError(f"journal entry {seq} is missing (found {row.seq}); restore the journal from a backup")
+                why = "" if begin or seq > 1 else ", and no whole snapshot to begin with"
+                raise StoreError(f"journal entry {seq} is missing (found {row.seq}){why}; restore the journal from a backup")
             entry = _entry(row)
             digest = chained(digest, seq, entry)
             if digest != row.digest:
@@ -267,18 +269,24 @@ class Store:
         return tuple(_entry(row) for row in rows)
 
     def before(self, at_ms: int) -> int:
-        """Number of the last entry of before an instant; 0: there is none.
+        """``last_before``, here.
 
         Raises:
             StoreUnavailable: It can't be read.
         """
-        low, high = 0, self._seq  # entries are in order of time, and only their numbers have an index
         with self._translated(), self._engine.connect() as connection:
-            while low < high:
-                middle = (low + high + 1) // 2
-                at = connection.scalar(sa.select(_journal.c.at_ms).where(_journal.c.seq == middle))
-                low, high = (middle, high) if at is not None and at < at_ms else (low, middle - 1)
-        return low
+            return last_before(connection, at_ms)
+
+    def first(self) -> tuple[int, int] | None:
+        """Number and time of the first entry that the database has; None: it has none. Those before are in an archive.
+
+        Raises:
+            StoreUnavailable: It can't be read.
+        """
+        query = sa.select(_journal.c.seq, _journal.c.at_ms).order_by(_journal.c.seq).limit(1)
+        with self._translated(), self._engine.connect() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else (row.seq, row.at_ms)
 
     def within(self, work: Callable[[sa.Connection], R]) -> R:
         """What ``work`` returns, done in a transaction of its own.
@@ -335,6 +343,17 @@ class Store:
 
 def _entry(row: sa.Row[Any]) -> Entry:
     return Entry(row.at_ms, row.event, row.actions, row.policy, row.seq, row.core)
+
+
+def last_before(connection: sa.Connection, at_ms: int) -> int:
+    """Number of the last entry of before an instant. There is none: of the one before the first, or 0."""
+    first, last = connection.execute(sa.select(sa.func.min(_journal.c.seq), sa.func.max(_journal.c.seq))).one()
+    low, high = (first - 1, last) if last is not None else (0, 0)
+    while low < high:  # entries are in order of time, and only their numbers have an index
+        middle = (low + high + 1) // 2
+        at = connection.scalar(sa.select(_journal.c.at_ms).where(_journal.c.seq == middle))
+        low, high = (middle, high) if at is not None and at < at_ms else (low, middle - 1)
+    return low
 
 
 def chained(previous: str, seq: int, entry: NewEntry) -> str:

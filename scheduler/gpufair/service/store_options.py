@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
 
+from gpufair.core.units import DAY, Millis
 from gpufair.service.database import JOURNAL_FILE, POSTGRESQL, Place, StoreError, sqlite_url
 from gpufair.service.notification_options import SecretPlace, read_secret
 from gpufair.service.tables import Table
 
+LEAST_KEPT: Final = Millis(8 * DAY)  # the tour and the history of GPUs look back a week
+MOST_KEPT: Final = Millis(36_500 * DAY)
+
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """``url`` "": SQLite in the state folder. ``password``: of a PostgreSQL server, if not libpq itself knows it."""
+    """``url`` "": SQLite in the state folder. ``password``: of a PostgreSQL server, if not libpq itself knows it.
+
+    ``keep``: entries of the journal that are older are moved to an archive file; 0: none are.
+    """
 
     url: str = ""
     password: SecretPlace = field(default_factory=SecretPlace)
+    keep: Millis = Millis(0)
 
     def place(self, state_dir: Path) -> Place:
         """Where the journal of a service is kept.
@@ -46,7 +55,8 @@ def read_store(table: Table, folder: Path) -> StoreOptions:
 
     Raises: ConfigError: Something in it is not valid.
     """
-    options = StoreOptions(table.text("url", "", longest=2048), read_secret(table, "password", folder))
+    keep = table.duration("keep", Millis(0), LEAST_KEPT, MOST_KEPT)
+    options = StoreOptions(table.text("url", "", longest=2048), read_secret(table, "password", folder), keep)
     if options.url:
         try:
             url = sa.make_url(options.url)

@@ -18,7 +18,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from gpufair.core.errors import GpufairError
-from gpufair.service import schema
+from gpufair.service import archive_file, schema
+from gpufair.service.archive_file import ARCHIVED_KEY, Archived
 from gpufair.service.database import POSTGRESQL, SQLITE, Place, StoreError, metadata, open_engine, translated
 from gpufair.service.schema import SCHEMA_VERSION, SchemaOutdated
 from gpufair.service.store import NewEntry, chained, digest_of
@@ -46,14 +47,16 @@ class Checked:
     schema: int
     first: int  # number of an entry; 0: there is none
     last: int
+    archived: int  # number of the last entry that was moved to an archive; 0: none was
+    archives: tuple[str, ...]  # the files of it
     snapshots: tuple[int, ...]
     rows: Mapping[str, int]  # of each table
     cores: Mapping[str, int]
     problems: tuple[str, ...]
 
 
-def check(place: Place) -> Checked:
-    """Look at every entry and snapshot.
+def check(place: Place, folder: Path | None = None) -> Checked:
+    """Look at every entry and snapshot. ``folder``: the state folder; without it the archive is left out.
 
     Raises:
         StoreError: It is no journal, or of another version.
@@ -61,22 +64,22 @@ def check(place: Place) -> Checked:
     """
     problems: list[str] = []
     cores: Counter[str] = Counter()
-    with _reading(place) as connection:
+    with reading(place) as connection:
         if connection.dialect.name == SQLITE:
             found = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA quick_check(20)")]
             problems += [f"the file is damaged: {one}" for one in found if one != "ok"]
-        first = last = 0
-        digest = ""
+        archived = Archived.from_text(connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == ARCHIVED_KEY)))
+        if folder is not None:
+            problems += _problems_of(archived, folder)
+        first, last, digest = 0, archived.seq, archived.digest
         for row in _rows(connection, schema.journal):
-            if first == 0:
-                first = row.seq
-                if first != 1:
-                    problems.append(f"the journal begins with entry {first}")
+            if first == 0 and row.seq != last + 1:
+                problems.append(f"the journal begins with entry {row.seq}")
             elif row.seq != last + 1:
                 problems.append(f"entries {last + 1} to {row.seq - 1} are missing")
             elif chained(digest, row.seq, NewEntry(row.at_ms, row.event, row.actions, row.policy)) != row.digest:
                 problems.append(f"entry {row.seq} is damaged")
-            last, digest = row.seq, row.digest
+            first, last, digest = first or row.seq, row.seq, row.digest
             cores[row.core] += 1
         kept: list[int] = []
         for row in _rows(connection, schema.snapshots):
@@ -87,7 +90,28 @@ def check(place: Place) -> Checked:
             problems.append(f"there is a snapshot after entry {max(kept)}, but the journal ends with entry {last}")
         rows = {table.name: _count(connection, table) for table in metadata.sorted_tables}
     few = (*problems[:MOST_PROBLEMS], *(["and more"] if len(problems) > MOST_PROBLEMS else []))
-    return Checked(place.shown, SCHEMA_VERSION, first, last, tuple(kept), rows, dict(cores), few)
+    files = tuple(part.file for part in archived.parts)
+    return Checked(
+        place.shown, SCHEMA_VERSION, first, last, archived.seq, files, tuple(kept), rows, dict(cores), few
+    )
+
+
+def _problems_of(archived: Archived, folder: Path) -> Iterator[str]:
+    """What is wrong with the files, which have to follow one another."""
+    seq, digest = 0, ""
+    for part in archived.parts:
+        try:
+            with part.path(folder).open("rb") as file:
+                if archive_file.begins(file, part.path(folder)) != (seq, digest):
+                    yield f"the archive {part.file} does not follow entry {seq}"
+            for kept in archive_file.read(part, folder):
+                if not kept.intact:
+                    yield f"entry {kept.entry.seq} is damaged in the archive {part.file}"
+        except OSError as err:
+            yield f"the archive {part.path(folder)} cannot be read ({err.strerror or err}); put it back"
+        except StoreError as err:
+            yield str(err)
+        seq, digest = part.seq, part.digest
 
 
 def backup(place: Place, target: Path) -> int:
@@ -104,7 +128,7 @@ def backup(place: Place, target: Path) -> int:
     try:
         try:
             os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            with _reading(place) as connection:
+            with reading(place) as connection:
                 if connection.dialect.name == SQLITE:
                     _copy_file(Path(str(connection.engine.url.database)), partial)
                 else:
@@ -133,14 +157,19 @@ def restore(source: Path, place: Place) -> Checked:
     found = check(origin)
     if found.problems:
         raise StoreError(f"{source} is damaged ({found.problems[0]}); take another backup")
-    with _reading(origin) as connection:
+    with reading(origin) as connection:
         _copy(connection, place)
     return found
 
 
 @contextmanager
-def _reading(place: Place) -> Iterator[sa.Connection]:
-    """A connection in one transaction that sees one state."""
+def reading(place: Place) -> Iterator[sa.Connection]:
+    """A connection in one transaction that sees one state.
+
+    Raises:
+        StoreError: It is no journal, or of another version.
+        StoreUnavailable: It can't be read.
+    """
     engine = open_engine(place, reading=True)
     try:
         with translated(place.shown), engine.connect() as connection:

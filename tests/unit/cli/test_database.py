@@ -61,3 +61,32 @@ def test_no_journal_there(tmp_path: Path) -> None:
     assert seen.code == 1
     assert "there is no journal" in seen.err
     assert not (tmp_path / JOURNAL_FILE).exists()
+
+
+def test_archive(tmp_path: Path) -> None:
+    """Old entries go to a file that a check looks at; what is young, or needed, or asked for wrongly, stays."""
+    filled(sqlite_url(tmp_path)).close()
+    state = ("--state-dir", str(tmp_path))
+    assert "no [store] keep" in run("db", "archive", *state).err
+    assert "the last 8 days" in run("db", "archive", "--keep", "1d", *state).err
+    assert "is no day" in run("db", "archive", "--before", "soon", *state).err
+    assert "Nothing is old enough" in run("db", "archive", "--before", "1970-01-01", *state).out
+    file = tmp_path / "journal-archive.jsonl.gz"
+    assert not file.exists()
+    with only_service(tmp_path):  # while the service runs
+        told = run("db", "archive", "--keep", "90d", *state, "--json").json
+    assert told == {"moved": 1999, "archived": 1999, "files": [str(file)]}
+    seen = run("db", "check", *state)
+    assert seen.code == 0, seen.err
+    assert "1 to 1,999, in journal-archive.jsonl.gz" in seen.out
+    assert "2,000 to 2,500" in seen.out
+    file.rename(tmp_path / "away")
+    assert run("db", "check", *state).code == 1
+
+
+def test_archive_as_configured(tmp_path: Path) -> None:
+    filled(sqlite_url(tmp_path)).close()
+    config = tmp_path / "g.toml"
+    config.write_text('[store]\nkeep = "30d"\n')
+    told = run("db", "archive", "--config", str(config), "--state-dir", str(tmp_path), "--json").json
+    assert told["moved"] == 1999

@@ -209,7 +209,8 @@ async def timeline(
     """What happened and what was decided, oldest first, from the journal.
 
     ``after`` is an entry's ``seq``; ``since_s`` leaves out what is older, ``kinds`` other classes than those named;
-    ``limit`` is of entries looked at, of which ``last`` is the last one, and there are ``more`` behind it or not.
+    ``limit`` is of entries looked at, of which ``last`` is the last one, and there are ``more`` behind it or not. What
+    was before ``archived_until_s`` was moved to an archive file.
     """
     it, who = context(request), principal(request)
     if since_s:
@@ -222,4 +223,11 @@ async def timeline(
         return found if who.sees_all else [without_names(record) for record in found]
 
     last = entries[-1].seq if entries else after
-    return {"records": await asyncio.to_thread(select), "last": last, "more": last < it.journal.seq}
+    first = await it.journal.first()
+    archived = first[1] / 1000 if first is not None and first[0] > 1 else None
+    return {
+        "records": await asyncio.to_thread(select),
+        "last": last,
+        "more": last < it.journal.seq,
+        "archived_until_s": archived,
+    }

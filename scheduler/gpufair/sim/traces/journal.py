@@ -1,6 +1,6 @@
 """What the service itself recorded.
 
-That is its ``journal.sqlite``, what ``gpufair replay --export`` wrote, the answer of ``GET /api/v1/timeline``, or events as
+That is its ``journal.sqlite``, what ``gpufair db archive`` or ``gpufair replay --export`` wrote, the answer of ``GET /api/v1/timeline``, or events as
 JSON Lines.
 """
 
@@ -31,6 +31,7 @@ AMENDED: Final = ("allocation", "shape", "min_runtime", "pools", "priority")  # 
 RUNNING: Final = "running"  # it is still going on where the journal ends
 BATCH: Final = 2000  # entries of one read: none holds on to an old state of a live journal for long
 _ENTRIES: Final = "SELECT seq, event, actions FROM journal WHERE seq > ? ORDER BY seq LIMIT ?"
+ARCHIVE: Final = "gpufair-journal-archive"  # what the first line of a file of old entries says
 EARLIER: Final = "submitted before the journal begins"
 
 
@@ -38,7 +39,7 @@ def looks_like_journal(head: str) -> bool:
     """Whether the beginning of a JSON file is one of a journal or a timeline."""
     return (
         '"records"' in head[:40]
-        or '"gpufair-journal"' in head[:40]
+        or '"gpufair-journal' in head[:40]
         or '"cause"' in head
         or ('"type"' in head and '"kind"' in head)
     )
@@ -227,7 +228,11 @@ def _records(source: Source) -> Iterator[tuple[int, Item]]:
     for line, item in items(source):
         numbered = item.get("seq")
         number = numbered if isinstance(numbered, int) else line
+        if item.get("format") == ARCHIVE:
+            continue
         event, decided = item.get("event"), item.get("actions")
+        if isinstance(event, str):  # one of those that were archived, whose digests are of these texts
+            event, decided = _loaded(source, number, event, dict), _loaded(source, number, decided, list)
         if isinstance(event, dict):  # an entry of an exported journal
             yield from _unfolded(number, event, decided if isinstance(decided, list) else [])
         else:
