@@ -46,7 +46,8 @@ MAX_MOMENTS = 500  # of one commit: after a long sleep there may be many grid pa
 # Questions that are thought over in threads: each takes a processor, and the loop that decides needs one too.
 MAX_THINKING = 2
 STORE_RETRY = Millis(1000)
-FEW = 8  # places in the queue that are looked up one by one
+FEW = 64  # places in the queue that are looked up one by one
+REFRESH_PAUSE = 4  # times as long as telling some of those who wait takes
 REFRESHED = 32  # workloads that are looked at again in one go: about 10 ms
 REFRESH_S = 0.25  # queue positions and estimates are told to subscribers at most that often
 
@@ -476,9 +477,12 @@ class Runtime:
             # A few at a time: whoever asks for something meanwhile is served in between.
             for first in range(0, len(listened), REFRESHED):
                 async with self._turning:
+                    begun = time.monotonic()
                     if self._sound:
                         self._publish(set(listened[first : first + REFRESHED]), places)
-                await asyncio.sleep(0)
+                    took_s = time.monotonic() - begun
+                # A long queue is told of more slowly, and decisions are made all the same.
+                await asyncio.sleep(REFRESH_PAUSE * took_s)
 
 
 def _places(state: State) -> dict[WorkloadId, int]:
