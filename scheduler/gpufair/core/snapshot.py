@@ -6,7 +6,7 @@ and compares: it is how a change of the code, or a suspicion, is tested against 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -32,14 +32,23 @@ from gpufair.core.units import Instant, PoolName
 from gpufair.core.weights import Weights
 
 VERSION: Final = 1
+_BREATH: Final = 64  # workloads: about 3 ms
 
 T = TypeVar("T")
 Journal = Iterable[tuple[Event, Iterable[Action]]]
 
 
-def snapshot(state: State) -> Plain:
-    """The state as JSON-able values. Two states that would decide alike for ever have equal snapshots."""
+def snapshot(state: State, breathe: Callable[[], None] | None = None) -> Plain:
+    """The state as JSON-able values. Two states that would decide alike for ever have equal snapshots.
+
+    ``breathe`` is called now and then, so that a thread which writes a large one can let others of its process work.
+    """
     facts = state.facts
+    workloads: list[Plain] = []
+    for workload in sorted(facts.records):
+        if breathe is not None and len(workloads) % _BREATH == 0:
+            breathe()
+        workloads.append(encode(facts.records[workload]))
     return {
         "version": VERSION,
         "now": facts.now,
@@ -55,7 +64,7 @@ def snapshot(state: State) -> Plain:
             }
             for node in facts.nodes.values()
         ],
-        "workloads": [encode(facts.records[workload]) for workload in sorted(facts.records)],
+        "workloads": workloads,
         "ledgers": {pool: write_ledger(ledger) for pool, ledger in facts.ledgers.items()},
         "wishes": write_demand(facts.demand),
         "cpu_use": facts.cpu_use.write(),

@@ -86,6 +86,7 @@ class Runtime:
         self._readable = False  # the state was that of the journal when its database was last heard
         self._doubtful: Turn | None = None  # its commit failed, but may have gone through
         self._snapshot_seq = 0
+        self._saving: asyncio.Task[None] | None = None  # a snapshot
         self._last_at = Instant(0)
         self._retry_at: Instant | None = None
         self._said = ""  # the problem with the journal that was logged last
@@ -112,6 +113,8 @@ class Runtime:
 
     async def close(self) -> None:
         """Finish the turn in progress; refuse what still waits."""
+        if self._saving is not None:
+            await asyncio.gather(self._saving, return_exceptions=True)
         for task in (self._refresher, self._task):
             if task is not None:
                 async with self._turning:  # a commit in progress is finished first
@@ -324,7 +327,7 @@ class Runtime:
         self._committed(turn, batch)
         if turn.entries:
             self.meter.committed(turn.events, turn.actions, took_s)
-        await self._snapshot_if_due()
+        self._snapshot_if_due()
 
     def _letters(self, turn: Turn) -> list[Letter]:
         channels = self._options.channels
@@ -414,18 +417,26 @@ class Runtime:
         self._snapshot_seq, self._last_at = recovered.snapshot_seq, recovered.last_at
         self._readable = True
 
-    async def _snapshot_if_due(self) -> None:
-        if self._journal.seq - self._snapshot_seq >= self._options.snapshot_every:
-            await self.snapshot()
+    def _snapshot_if_due(self) -> None:
+        # What it costs grows with the state, so that is how often it is done: a large one is not written all the time.
+        least = max(self._options.snapshot_every, len(self._state.facts.records) // 2)
+        if self._journal.seq - self._snapshot_seq >= least and (self._saving is None or self._saving.done()):
+            self._saving = asyncio.create_task(self._save(), name="runtime-snapshot")
 
     async def snapshot(self) -> None:
         """Save a snapshot now, so that the next start is quick."""
+        if self._saving is not None:
+            await asyncio.gather(self._saving, return_exceptions=True)
+        await self._save()
+
+    async def _save(self) -> None:
+        async with self._turning:
+            state, seq = self._state.copy(), self._journal.seq
+        self._snapshot_seq = seq  # if it fails, not at each event until there is room again
         try:
-            await self._journal.save_snapshot(take_snapshot(self._state, self._journal.seq))
+            await self._journal.save_snapshot(await asyncio.to_thread(take_snapshot, state, seq))
         except (StoreUnavailable, Deposed) as err:
             _log.warning("no snapshot was saved (%s); the journal alone is enough", err)
-            # Not at each event until there is room again.
-        self._snapshot_seq = self._journal.seq
 
     # -- telling --------------------------------------------------------------------------------------------------
 
