@@ -187,7 +187,7 @@ class Workload:
     after: tuple[str, ...] = ()  # workloads that have to end well before it is queued; those that have are left out
     after_any: tuple[str, ...] = ()  # and those that have to end in whatever way
     reason: str = ""  # what was last decided about it; while there is a remark, that
-    remark: str = ""  # of its node: near its memory limit, or why its kernel was killed
+    remark: str = ""  # of its node: near its memory limit, killed, or a checkpoint not restored
     busy: bool = False
     beneficiary: str | None = None  # who gets its GPUs
     checkpoint: CheckpointView | None = None

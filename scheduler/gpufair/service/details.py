@@ -51,6 +51,7 @@ class Detail:
     kernel_died: bool = False  # by itself; a restart is awaited
     warning: str = ""  # of its node, about what it does there: it is near its memory limit
     died_of: str = ""  # why its node killed its kernel, until there is another one
+    not_restored: str = ""  # why the checkpoint that its owner chose was not loaded, until one is, or another kernel serves
     connection: dict[str, Any] | None = None
     restore_offered: bool = False  # the kernel serves without a checkpoint that exists
     progress: dict[str, Any] | None = None  # {"step", "fraction"}; not durable
@@ -79,7 +80,7 @@ class Detail:
     @property
     def remark(self) -> str:
         """What its owner should know of how it fares on its node."""
-        return self.died_of or self.warning
+        return self.died_of or self.not_restored or self.warning
 
     @property
     def rests(self) -> bool:

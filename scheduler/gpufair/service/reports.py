@@ -141,6 +141,7 @@ class ReportReader:
                     kernel_died=False,
                     warning="" if first or generation != detail.generation else detail.warning,
                     died_of="" if first or generation != detail.generation else detail.died_of,
+                    not_restored="" if first or generation != detail.generation else detail.not_restored,
                     connection=connection,
                     progress=None,
                     # A repeat (an agent that came back) says nothing new about what the kernel has.
@@ -238,10 +239,12 @@ class ReportReader:
         # Told as a start: it is the same statement about what the session now has.
         lost = _pairs(report, "lost")
         turn.handle(ev.Started(turn.now, turn.cause(), workload.id, workload.incarnation, workload.devices, lost))
-        turn.set_detail(workload.id, replace(turn.detail(workload.id), restore_offered=False, progress=None))
+        told = replace(turn.detail(workload.id), restore_offered=False, progress=None, not_restored="")
+        turn.set_detail(workload.id, told)
 
     def _restore_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None))
+        why = f"the checkpoint was not restored: {_reason(report)}"
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None, not_restored=why))
 
     def _start_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         self._part_gone(turn, node, workload, "start_failed", {"reason": _reason(report)})

@@ -263,6 +263,48 @@ def test_kill_9_restart_and_restore(pair: Pair) -> None:
     server.call("DELETE", f"/api/kernels/{kernel}")
 
 
+def test_an_older_checkpoint_is_restored_and_one_that_cannot_be_is_told(pair: Pair) -> None:
+    """What *My sessions* asks for: into the same kernel; a damaged one changes nothing, and its owner is told why."""
+    server, client = pair
+    kernel = server.new("older.ipynb")
+    saved = f"/gpufair/lab/mine/{kernel}/checkpoints"
+
+    def restore(checkpoint: str) -> None:
+        body = {"checkpoint": checkpoint}
+        assert server.call("POST", f"/gpufair/lab/mine/{kernel}/restore", body)[0] == 202
+
+    with Tab(server, kernel) as tab:
+        for value in (1, 2):
+            assert tab.reply(tab.run(f"import os\nx = {value}\npid = os.getpid()"))["status"] == "ok"
+            assert server.call("POST", f"/gpufair/sessions/{kernel}/checkpoint")[0] == 202
+            wait_until(lambda value=value: len(server.get(saved)["checkpoints"]) == value)
+        older, newer = sorted(one["id"] for one in server.get(saved)["checkpoints"])
+        assert tab.reply(tab.run("x = 3"))["status"] == "ok"
+
+        def shown() -> str:
+            cell = tab.run("print(x, pid == os.getpid())")
+            assert tab.reply(cell)["status"] == "ok"
+            return tab.text(cell)
+
+        for checkpoint, value in ((older, 1), (newer, 2)):
+            restore(checkpoint)
+            wait_until(lambda value=value: shown() == f"{value} True\n")
+        [folder] = server.state_dir.rglob(older)
+        for file in (one for one in folder.rglob("*") if one.is_file()):
+            file.write_bytes(b"damaged")
+        restore(older)
+        told = wait_until(lambda: client.workload(kernel).remark)
+        assert told.startswith("the checkpoint was not restored: ")
+        assert server.session(kernel)["reason"] == told
+        assert told[1:] in client.why(kernel).sentence
+        assert shown() == "2 True\n"
+        restore(newer)
+        wait_until(lambda: not client.workload(kernel).remark)
+        assert shown() == "2 True\n"
+    assert client.workload(kernel).incarnation == 1
+    server.call("DELETE", f"/api/kernels/{kernel}", timeout_s=10)
+
+
 def test_interrupt_restart_and_shutdown(pair: Pair) -> None:
     server, client = pair
     kernel = server.new("buttons.ipynb")

@@ -171,8 +171,13 @@ async def test_the_whole_life_of_a_session(tmp_path: Path) -> None:
         assert restore["args"] == {"id": "0001-x"}
         gone = await client.post(f"{API}/workloads/w/restore", json={"checkpoint": "0000-x"})
         assert (gone.status_code, "no checkpoint '0000-x'" in gone.text) == (404, True), "only what is there"
+        await agent.report("restore_failed", "w", reason="its signature is wrong")
+        now = await view(client)
+        assert now["remark"] == now["reason"] == "the checkpoint was not restored: its signature is wrong"
+        assert now["restore_offered"] is True
         await agent.report("restored", "w", id="0001-x", lost=[["gen", "a generator"]])
         now = await view(client)
+        assert "not restored" not in now["remark"] + now["reason"]
         assert (now["restore_offered"], now["lost"], now["state"]) == (False, [["gen", "a generator"]], "running")
 
         await client.post(f"{API}/workloads/w/park")
