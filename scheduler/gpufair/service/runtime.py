@@ -431,6 +431,8 @@ class Runtime:
 
     async def _save(self) -> None:
         async with self._turning:
+            if not self._sound:
+                return  # it may be ahead of the journal
             state, seq = self._state.copy(), self._journal.seq
         self._snapshot_seq = seq  # if it fails, not at each event until there is room again
         try:

@@ -199,6 +199,20 @@ async def test_subscribers_hear_each_change_and_slow_ones_start_anew(tmp_path: P
         assert (await heard(slow))["id"] == "w"
 
 
+async def test_no_snapshot_is_taken_of_what_may_be_ahead_of_the_journal(tmp_path: Path) -> None:
+    async with runtime_at(tmp_path, VirtualClock(START)) as (runtime, _):
+        await cluster(runtime)
+        await submit(runtime, "v", spec())
+        runtime._spoil()
+        await runtime.snapshot()
+        assert (await runtime._journal.load()).snapshot is None
+        await submit(runtime, "w", spec("b"))  # the next turn reads the journal
+        await runtime.snapshot()
+        taken = (await runtime._journal.load()).snapshot
+        assert taken is not None
+        assert taken.seq == runtime._journal.seq
+
+
 async def heard(subscription: Subscription) -> dict[str, Any]:
     """The view of the next change."""
     told = await asyncio.wait_for(subscription.get(), 30)
