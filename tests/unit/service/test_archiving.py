@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,27 +22,13 @@ from gpufair.service.replayed import replay
 from gpufair.service.store import JOURNAL_FILE, Snapshot, Store, sqlite_url
 from gpufair.service.upkeep import backup, check, restore
 from gpufair.sim import read_trace
-from tests.postgres import Postgres, postgres, run
+from tests.postgres import run
 from tests.unit.service.rig import service_at
 from tests.unit.service.test_replay import a_day
 from tests.unit.service.test_store import entry
 from tests.unit.service.test_upkeep import filled
 
 LATE = 10**12
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return sqlite_url(tmp_path)
-    url: str = request.getfixturevalue("server").database()
-    return url
 
 
 def archive(archiver: Archiver, before_ms: int = LATE) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from gpufair.service import schema
 from gpufair.service.database import Place, metadata, open_engine
 from gpufair.service.schema import SCHEMA_VERSION, SchemaOutdated
 from gpufair.service.store import Snapshot, Store, StoreError, StoreUnavailable, chained, digest_of, sqlite_url
-from tests.postgres import Postgres, postgres, run
+from tests.postgres import run
 from tests.unit.service.test_store import entry
 
 # As services of version 1 made it, the first of them without a table of notices.
@@ -37,20 +36,6 @@ OUTBOX_1 = [
     "notice TEXT NOT NULL, tries INTEGER NOT NULL, due_ms BIGINT NOT NULL, PRIMARY KEY (seq), UNIQUE (id))",
     "INSERT INTO outbox (seq, id, channel, notice, tries, due_ms) VALUES (7, 'x', 'mail', '{{}}', 0, 5)",
 ]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return sqlite_url(tmp_path)
-    url: str = request.getfixturevalue("server").database()
-    return url
 
 
 def version_1(url: str, outbox: bool) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,26 +28,11 @@ from gpufair.service.store import (
     StoreUnavailable,
     sqlite_url,
 )
-from tests.postgres import Postgres, postgres, run
+from tests.postgres import run
 
 
 def entry(number: int, size: int = 10) -> NewEntry:
     return NewEntry(1000 + number, f'{{"n":{number},"x":"{"x" * size}"}}', "[]", "p")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of each kind."""
-    if request.param == "sqlite":
-        return sqlite_url(tmp_path)
-    url: str = request.getfixturevalue("server").database()
-    return url
 
 
 @pytest.fixture

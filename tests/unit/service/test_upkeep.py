@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,22 +13,8 @@ from gpufair.service.database import Place, StoreError
 from gpufair.service.outbox import Letter
 from gpufair.service.store import Snapshot, Store, sqlite_url
 from gpufair.service.upkeep import InTheWay, backup, check, restore
-from tests.postgres import Postgres, postgres, run
+from tests.postgres import Postgres, run
 from tests.unit.service.test_store import entry
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return sqlite_url(tmp_path)
-    url: str = request.getfixturevalue("server").database()
-    return url
 
 
 def letter(number: int) -> Letter:
