@@ -146,6 +146,24 @@ def test_widgets_live_on_while_their_kernel_is_parked(lab: Lab, ui: Look) -> Non
     assert "<caption>Budgets</caption>" in first["data"]["text/html"], "who has no kernel sees a table"
 
 
+def test_a_panel_is_a_picture_where_no_kernel_is(lab: Lab, ui: Look) -> None:
+    """A notebook of last week is opened: nothing of its kernel is left, and yet what it showed is seen."""
+    kept = "<table><caption>Budgets</caption><tr><td>language, as it was</td></tr></table>"
+    gone = {"version_major": 2, "version_minor": 0, "model_id": "0" * 32}
+    data = {"application/vnd.jupyter.widget-view+json": gone, "text/html": kept, "text/plain": "BudgetPanel()"}
+    output = nbformat.v4.new_output("display_data", data)
+    cell = nbformat.v4.new_code_cell("BudgetPanel()", outputs=[output], id="a")
+    spec = {"name": "not-here", "display_name": "not here", "language": "python"}
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": spec}), lab.root / "old.ipynb")
+
+    def look(page: Page) -> None:
+        page.goto(f"{lab.url}lab/tree/old.ipynb?reset&token={lab.token}")
+        page.locator(".jp-Dialog").get_by_role("button", name="No Kernel").click()
+        expect(page.locator(".jp-OutputArea-output")).to_contain_text("language, as it was", timeout=60_000)
+
+    ui(look)
+
+
 def test_a_notebook_is_made_with_what_it_asks_for(lab: Lab, ui: Look) -> None:
     """The dialog says what each protection would mean; the session has what was chosen, and asks for it again later."""
 
