@@ -13,7 +13,7 @@ from gpufair.core import events as ev
 from gpufair.core.backoff import rests
 from gpufair.core.model import Allocation, Node, Phase, Shape
 from gpufair.core.record import NodeView
-from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName
+from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName, WorkloadId
 from tests.strategies import CLUSTERS, TREES, Script, begin, crowds, run, scripts, step
 from tests.world import CAUSE, SMALL, Audit, Delays, World
 
@@ -68,22 +68,23 @@ def test_p03_gangs_start_stop_and_requeue_whole(script: Script) -> None:
     """Half a gang is worth nothing, and costs as much; and all of it is where it asked to be."""
     world = run(script)
     nodes = {node.name: node for node in script.nodes()}
-    for _, action in world.actions():
-        if isinstance(action, act.Start | act.Reserve):
+    shapes: dict[WorkloadId, Shape] = {}  # as asked for at that moment
+    for entry in world.journal:
+        if isinstance(entry.event, ev.Submitted):
+            shapes[entry.event.workload] = entry.event.spec.shape
+        elif isinstance(entry.event, ev.Amended):
+            shapes[entry.event.workload] = entry.event.shape
+        for action in entry.actions:
+            if not isinstance(action, act.Start | act.Reserve):
+                continue
             leases = action.held.leases if isinstance(action, act.Start) else action.leases
-            shape = world.state.workload(action.workload).spec.shape
+            shape = shapes[action.workload]
             assert len({lease.node for lease in leases}) == len(leases) == shape.nodes
             assert all(lease.gpus == shape.gpus_per_node for lease in leases)
             where = [nodes[lease.node] for lease in leases]
             assert shape.nodes == 1 or not shape.within or len({node.labels[shape.within] for node in where}) == 1
             assert not [node for node in where if node.name in shape.exclude]
             assert all(node.labels.get(label) == value for node in where for label, value in shape.where)
-    last: dict[str, tuple[int, int]] = {}
-    for stay in sorted(Audit.of(world.journal).stays, key=lambda one: (one.workload, one.incarnation)):
-        incarnation, end = last.get(stay.workload, (0, 0))
-        # Nothing of a later start begins before all of the earlier one has ended.
-        assert stay.incarnation == incarnation or stay.start >= end
-        last[stay.workload] = (stay.incarnation, max(end, stay.end))
 
 
 def suits(world: World, node: NodeView, shape: Shape) -> bool:
