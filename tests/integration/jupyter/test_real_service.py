@@ -289,7 +289,7 @@ def test_an_older_checkpoint_is_restored_and_one_that_cannot_be_is_told(pair: Pa
         for checkpoint, value in ((older, 1), (newer, 2)):
             restore(checkpoint)
             wait_until(lambda value=value: shown() == f"{value} True\n")
-        [folder] = server.state_dir.rglob(older)
+        [folder] = server.state_dir.rglob(f"{kernel}/{older}")
         for file in (one for one in folder.rglob("*") if one.is_file()):
             file.write_bytes(b"damaged")
         restore(older)
