@@ -14,7 +14,6 @@ import json
 import logging
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -172,6 +171,4 @@ async def join(one: Ends, other: Ends) -> None:
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(CHUNK):
         writer.write(data)
-        await writer.drain()
-    with suppress(OSError):
         await writer.drain()

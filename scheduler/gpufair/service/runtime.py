@@ -231,10 +231,11 @@ class Runtime:
         """The Workload objects of all workloads whose record ``only`` accepts, in the order of submission; the first ``most``."""
 
         def look(state: State) -> list[dict[str, Any]]:
-            places = _places(state)
             chosen = [one for one in state.facts.records.values() if not standin.session_of(one.spec) and only(one)]
             chosen.sort(key=lambda record: (record.submitted_at, record.id))
-            return [self._view(record.id, places) for record in chosen[:most]]
+            chosen = chosen[:most]
+            places = _places(state, len(chosen))
+            return [self._view(record.id, places) for record in chosen]
 
         return await self.read(look)
 
@@ -443,10 +444,9 @@ class Runtime:
     # -- telling --------------------------------------------------------------------------------------------------
 
     def _view(self, workload: WorkloadId, places: dict[WorkloadId, int] | None = None) -> dict[str, Any]:
-        # Listing a long queue for the sake of one would take longer than all else.
-        place = self._state.position(workload)
-        if place is not None and places is not None:
-            place = places.get(workload, place)
+        place = None
+        if self._state.facts.record(workload).phase is Phase.QUEUED:  # it may have left since ``places`` were listed
+            place = (places or {}).get(workload) or self._state.position(workload)
         detail = self.detail(workload)
         now = self.now()
         view = workload_view(self._state, workload, detail, place, now)
@@ -465,8 +465,8 @@ class Runtime:
                 wanted.append(workload)
             else:
                 self.broadcast.unheard(user)
-        if places is None and len(wanted) > FEW:
-            places = _places(self._state)
+        if places is None:
+            places = _places(self._state, len(wanted))
         changed: list[dict[str, Any]] = []
         for workload in wanted:
             view = self._view(workload, places)
@@ -482,10 +482,12 @@ class Runtime:
             await asyncio.sleep(REFRESH_S)
             if seen == self._journal.seq or not self.broadcast.listeners:
                 continue
-            seen = self._journal.seq
             async with self._turning:
+                if not self._sound:
+                    continue
+                seen = self._journal.seq
                 records = self._state.facts.records
-                places = _places(self._state)
+                places = _listed(self._state)
                 listened = [one for one in places if self.broadcast.wants(records[one].spec.user)]
             # A few at a time: whoever asks for something meanwhile is served in between.
             for first in range(0, len(listened), REFRESHED):
@@ -498,7 +500,12 @@ class Runtime:
                 await asyncio.sleep(REFRESH_PAUSE * took_s)
 
 
-def _places(state: State) -> dict[WorkloadId, int]:
+def _places(state: State, asked: int) -> dict[WorkloadId, int] | None:
+    """The places of all; None where listing a long queue for so few would take longer than looking each up."""
+    return _listed(state) if asked > FEW else None
+
+
+def _listed(state: State) -> dict[WorkloadId, int]:
     return {workload: place for place, workload in enumerate(state.queue(), 1)}
 
 
