@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from gpufair.core.errors import GpufairError
 
 KEY = "gpufair_request"
 MOST_BYTES = 512 << 20  # a notebook with more outputs than this is not read for its wish
+# Jupyter writes a notebook in place, and may save it while its kernel is started: half of it is read then.
+SAVED_S, AGAIN_S = 5.0, 0.05
 _WHOLE = "a whole number"
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "allocation": ((str,), 'a path like "language/pretrain"'),
@@ -36,22 +39,39 @@ class BadWish(GpufairError):
         )
 
 
+class BadNotebook(GpufairError):
+    """A notebook's file is there and cannot be understood, so what it asks for is unknown."""
+
+    def __init__(self, notebook: str, reason: str) -> None:
+        super().__init__(notebook, reason)
+        self.notebook, self.reason = notebook, reason
+
+    def __str__(self) -> str:
+        return (
+            f"{Path(self.notebook).name} was read for what it asks for and is no notebook ({self.reason}); "
+            "save it again, or restore it from a checkpoint in the File menu"
+        )
+
+
 def wish_of(notebook: str) -> dict[str, Any]:
-    """The request of a notebook's file; empty where it has none, or is no notebook that can be read here.
+    """The request of a notebook's file; empty where it has none, or there is no such file here. May wait for it to be saved.
 
     Args:
         notebook: Its absolute path.
 
     Raises:
         BadWish: It has one with unknown names or values of the wrong kind. What the scheduler does not grant it says itself.
+        BadNotebook: The file is no JSON, and is not about to be.
     """
     path = Path(notebook)
     try:
         if path.suffix != ".ipynb" or path.stat().st_size > MOST_BYTES:
             return {}
-        found = json.loads(path.read_bytes())["metadata"][KEY]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        found = _saved(path)["metadata"][KEY]
+    except (OSError, KeyError, TypeError):
         return {}
+    except (ValueError, RecursionError) as err:
+        raise BadNotebook(notebook, str(err)) from err
     if not isinstance(found, dict):
         raise BadWish(notebook, "", found, f"give an object with some of {', '.join(_KINDS)}, or remove it")
     for name, value in found.items():
@@ -61,3 +81,14 @@ def wish_of(notebook: str) -> dict[str, Any]:
         if not isinstance(value, kinds) or isinstance(value, bool):
             raise BadWish(notebook, name, value, f"give {form}")
     return found
+
+
+def _saved(path: Path) -> Any:
+    until = time.monotonic() + SAVED_S
+    while True:
+        try:
+            return json.loads(path.read_bytes())
+        except ValueError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(AGAIN_S)

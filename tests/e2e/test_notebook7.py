@@ -67,10 +67,6 @@ def test_a_notebook_shows_its_session_and_the_lab(lab: Lab, ui: Look) -> None:
     ui(look)
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="once in a few runs the session starts with the profile's protection, though the file has the one chosen",
-)
 def test_the_dialog_makes_a_notebook_with_what_it_asks_for(lab: Lab, ui: Look) -> None:
     """From the file browser's page, where there is no launcher: it opens in a page of its own, as every notebook does."""
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jupyter_gpufair.wish import BadWish, wish_of
+from jupyter_gpufair import wish
+from jupyter_gpufair.wish import BadNotebook, BadWish, wish_of
 
 
 def notebook(folder: Path, metadata: Any) -> str:
@@ -27,12 +30,34 @@ def test_most_notebooks_ask_for_nothing(tmp_path: Path, metadata: Any) -> None:
     assert wish_of(notebook(tmp_path, metadata)) == {}
 
 
-def test_what_cannot_be_read_asks_for_nothing(tmp_path: Path) -> None:
-    """A console, a file elsewhere, and one that is being written."""
-    (tmp_path / "half.ipynb").write_text('{"metadata": {"gpufair_')
-    (tmp_path / "deep.ipynb").write_text("[" * 100_000)
-    for name in ("", "console-1", str(tmp_path / "none.ipynb"), str(tmp_path / "half.ipynb"), str(tmp_path / "deep.ipynb")):
+def test_what_is_no_file_here_asks_for_nothing(tmp_path: Path) -> None:
+    """A console, and a file elsewhere."""
+    for name in ("", "console-1", str(tmp_path / "none.ipynb")):
         assert wish_of(name) == {}
+
+
+@pytest.mark.parametrize("length", [0, 1, 25, 70, -1])
+def test_one_that_is_being_saved_is_waited_for(tmp_path: Path, length: int) -> None:
+    """Jupyter truncates the file and writes it anew, while the kernel of a notebook that was just opened is started."""
+    path = Path(notebook(tmp_path, {"gpufair_request": {"gpus": 2}}))
+    whole = path.read_text()
+    path.write_text(whole[:length])
+    found: list[dict[str, Any]] = []
+    reading = threading.Thread(target=lambda: found.append(wish_of(str(path))))
+    reading.start()
+    time.sleep(3 * wish.AGAIN_S)  # the reader has seen the half, or sees the whole at once: both must do
+    path.write_text(whole)
+    reading.join(30)
+    assert found == [{"gpus": 2}]
+
+
+@pytest.mark.parametrize("text", ["", '{"metadata": {"gpufair_', "[" * 100_000, "\0"], ids=["empty", "half", "deep", "binary"])
+def test_one_that_stays_broken_is_named(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernel is not started with something else than what it may ask for."""
+    monkeypatch.setattr(wish, "SAVED_S", 0.1)
+    (tmp_path / "half.ipynb").write_text(text)
+    with pytest.raises(BadNotebook, match=r"half\.ipynb was read .* no notebook .*save it again"):
+        wish_of(str(tmp_path / "half.ipynb"))
 
 
 @pytest.mark.parametrize(
