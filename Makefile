@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install s3-server jobs-server demo lab test lint floors types unit kinds prop-long preemptions evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
+.PHONY: help install s3-server jobs-server demo lab test lint floors types unit kinds prop-long preemptions chaos evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -68,6 +68,9 @@ prop-long: install  ## A million events in random worlds (EVENTS=, SEED=, JOBS=;
 
 preemptions: install  ## Preempt and kill running notebooks at random moments (ARGS='--count 1000 --seed 1'): half an hour for 1,000
 	$(BIN)/python -m tests.preemptions $(ARGS)
+
+chaos: install  ## Kill -9 of service, agents, supervisors, kernels and programs under load (KILLS=500, SEED=, ARGS='--postgresql --json')
+	$(BIN)/python -m tests.chaos --kills $(or $(KILLS),500) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 evidence: install  ## Play the worlds that the policy's defaults are judged by: hours (ARGS='steady-256 --seeds 1')
 	$(BIN)/python -m tests.evidence $(ARGS)
