@@ -40,6 +40,7 @@ READABLE: dict[str, tuple[str, ...]] = {
     "history": ("hours", "node"),
     "preview": ("hours",),
     "maintenance": (),
+    "announcements": (),
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
-from gpufair.client import Disconnected, NotFound, Others, Synced, Unavailable, WorkloadEvent
+from gpufair.client import Announced, Disconnected, NotFound, Others, Synced, Unavailable, WorkloadEvent
 from gpufair.core.errors import GpufairError
 from jupyter_gpufair.io_thread import io_thread
 from jupyter_gpufair.scheduler_link import SchedulerLink
@@ -117,7 +117,7 @@ class Sessions:
                     session = self._sessions.get(event.workload.id)
                     if session is not None:
                         session.apply(event.workload)
-                elif isinstance(event, Others):
+                elif isinstance(event, Others | Announced):
                     self.lab_changed()
                 elif isinstance(event, Synced):
                     failures, self.following, self.link.problem = 0, True, None

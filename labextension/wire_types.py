@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpufair.client import announcing, budgeting, insight, overview, types
 from gpufair.client import answers as whole
-from gpufair.client import budgeting, insight, overview, types
 from gpufair.client.json_schema import REF, components
 from jupyter_gpufair import answers
 
@@ -26,7 +26,7 @@ ROOTS = (
     *(answers.Cells, answers.Log, answers.MySessions, answers.Outputs, answers.Session, answers.Traces, answers.WhatIf),
     *(types.Budgets, types.Explanation, whole.Nodes, whole.Profiles, whole.QueuedWorkloads, whole.Workloads),
     *(insight.Coaching, insight.Preview, insight.Pyramid, insight.BudgetsOverTime, insight.Deliveries, insight.GpuHistory, insight.Tour),
-    *(budgeting.BudgetHistory, budgeting.BudgetRequests, overview.OpenAllocations),
+    *(budgeting.BudgetHistory, budgeting.BudgetRequests, overview.OpenAllocations, announcing.Announcements),
 )
 
 

@@ -27,6 +27,28 @@ export interface AllocationView {
   gpus_wanted: number;
 }
 
+/** What an operator tells everybody, from `from_s` until `until_s` (null: until it is withdrawn). `link`: where there is more to read; "" if nowhere. */
+export interface Announcement {
+  id: number;
+  state: 'coming' | 'current' | 'over' | 'withdrawn';
+  severity: 'info' | 'warning' | 'critical';
+  text: string;
+  link: string;
+  from_s: number;
+  until_s: number | null;
+  by: string;
+  made_s: number;
+  withdrawn_by: string;
+  withdrawn_s: number | null;
+}
+
+/** What is to be seen now, or a page of all there were; and the maintenance that is planned, the first first. */
+export interface Announcements {
+  announcements: Announcement[];
+  maintenance: Plan[];
+  more: boolean;
+}
+
 /** One change. `request`: the number of the one that it fulfilled; `count`: of allocations, of which some are listed. */
 export interface BudgetChange {
   number: number;
@@ -431,6 +453,13 @@ export interface OpenAllocations {
 /** What the supervisor recorded under a notebook's cells, in the order in which they were sent. */
 export interface Outputs {
   executions: Execution[];
+}
+
+/** A planned maintenance: these nodes are closed at `at_s`. */
+export interface Plan {
+  id: string;
+  nodes: string[];
+  at_s: number;
 }
 
 /** As it is and as it would be; `after` is null where the allocation would be none any more. */

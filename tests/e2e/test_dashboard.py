@@ -92,6 +92,23 @@ def test_a_token_opens_the_lab_which_stays_live_until_logged_out(rig: Rig, ui: L
         cookie = page.context.cookies()[0]
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
         assert page.evaluate("[document.cookie, localStorage.length, sessionStorage.length]") == ["", 0, 0]
+        board = page.get_by_role("region", name="Announcements")
+        expect(board).to_be_hidden()
+        with Client(state_dir=rig.state) as client:
+            client.announce("The storage is slow.", "critical", "https://status.example.org/")
+            expect(board).to_contain_text("Important The storage is slow.")
+            expect(board.get_by_role("link", name="Read more")).to_have_attribute("rel", "noopener noreferrer")
+            client.announce("Another one.")
+            expect(board.get_by_role("listitem")).to_have_count(2)
+            assert violations(page) == []
+            aside = board.get_by_role("button", name="Put aside: The storage is slow.")
+            aside.press("Enter")
+            expect(board.get_by_role("button", name="Put aside: Another one.")).to_be_focused()
+            page.reload()
+            expect(board.get_by_role("listitem")).to_have_count(1)
+            expect(board).to_contain_text("Another one.")
+            client.withdraw_announcement(2)
+            expect(board).to_be_hidden()
         page.get_by_role("button", name="Log out").click()
         expect(page.get_by_label(TOKEN)).to_be_visible()
         # What a copy of the cookie opened is over as well.

@@ -76,14 +76,20 @@ def test_the_panel_shows_who_waits_why_and_what_is_mine(lab: Lab, ui: Look) -> N
             budgets = panel.locator(".jp-gpufair-budget")
             expect(budgets).to_have_count(2)
             expect(budgets.filter(has_text="vision")).to_contain_text("0 of 0.5 GPUs")
+            client.announce("The storage is slow.", "warning")
+            board = panel.get_by_role("region", name="Announcements")
+            expect(board).to_contain_text("Warning The storage is slow.")
             for theme in ("light", "dark"):
                 page.evaluate(CHANGE, f"JupyterLab {theme.title()}")
                 page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(theme == 'light').lower()}'")
                 assert violations(page, "#gpufair-lab .jp-gpufair-section") == []
+                assert violations(page, ".jp-gpufair-board") == []
                 if os.environ.get("GPUFAIR_SCREENSHOTS") == "1":
                     page.screenshot(
                         path=PICTURES / f"panel-{theme}.png", clip={"x": 0, "y": 0, "width": 640, "height": 800}
                     )
+            board.get_by_role("button", name="Put aside: The storage is slow.").click()
+            expect(board).to_be_hidden()
             panel.get_by_role("button", name="What if…").click()
             dialog = page.locator(".jp-Dialog")
             dialog.get_by_role("spinbutton", name="vision").fill("150")

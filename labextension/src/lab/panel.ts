@@ -6,6 +6,7 @@ import { Widget } from '@lumino/widgets';
 import { SidePanel } from '@jupyterlab/ui-components';
 
 import { trans } from '../trans.js';
+import type { BoardView } from './board.js';
 import { element, write } from './dom.js';
 import type { IPart } from './parts.js';
 
@@ -65,11 +66,15 @@ export class Section extends Widget {
 const REFRESH_MS = 10_000;
 
 export class LabPanel extends SidePanel {
-  constructor(private readonly _sections: Section[]) {
+  constructor(
+    private readonly _sections: Section[],
+    private readonly _board: BoardView
+  ) {
     super();
     this.id = 'gpufair-lab';
     this.title.caption = trans.__('GPU Fair Share');
     this.addClass('jp-gpufair-lab');
+    this.header.addWidget(new Widget({ node: _board.node }));
     for (const section of _sections) {
       this.addWidget(section);
     }
@@ -81,6 +86,9 @@ export class LabPanel extends SidePanel {
 
   /** Look again at what is seen. */
   refresh(): void {
+    if (this.isVisible && !document.hidden) {
+      void this._board.refresh();
+    }
     this._seen().forEach(section => void section.refresh());
   }
 

@@ -13,6 +13,7 @@ import { request, serverNow } from '../request.js';
 import { DOMAIN, speak, trans } from '../trans.js';
 import { applyChange } from './apply.js';
 import { type IRequest, standing } from './debating.js';
+import { BoardView } from './board.js';
 import { press } from './dom.js';
 import { addLaunch } from './launch.js';
 import { LabPanel, Section } from './panel.js';
@@ -88,7 +89,7 @@ const lab: JupyterFrontEndPlugin<void> = {
         requests.refresh().catch(() => undefined); // the panel says what is wrong, once it is seen
       }
     }, AWAITED_MS);
-    const panel = new LabPanel(Object.entries(seen).map(([name, part]) => new Section(name, part)));
+    const panel = new LabPanel(Object.entries(seen).map(([name, part]) => new Section(name, part)), new BoardView(reader, serverNow));
     app.commands.addCommand(WHAT_IF, {
       label: trans.__('What If: Other Budgets…'),
       caption: trans.__('Try other shares on what runs and waits now, and put them into force'),

@@ -4,6 +4,7 @@
 import { trans } from '../trans.js';
 import type { IHistory, IRequest, IRequests, ITerms } from './debating.js';
 import type {
+  IAnnouncements,
   IBudgets,
   ICoaching,
   IDeliveries,
@@ -34,6 +35,11 @@ export class LabReader {
 
   async queue(): Promise<IQueue> {
     return (await this._read('queue', { fields: FIELDS })) as IQueue;
+  }
+
+  /** What operators tell everybody, and what maintenance is planned. */
+  async announcements(): Promise<IAnnouncements> {
+    return (await this._read('announcements')) as IAnnouncements;
   }
 
   async budgets(): Promise<IBudgets> {

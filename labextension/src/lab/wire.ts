@@ -3,6 +3,7 @@
  */
 import type {
   AllocationView,
+  Announcements,
   Budgets,
   BudgetsOverTime,
   Choice,
@@ -52,6 +53,8 @@ export const FIELDS = Object.keys(SHOWN).join(',');
 export const LAB_EVENT = 'https://jupyter-gpufair.org/events/lab/v1';
 
 export type IWorkload = Pick<Workload, keyof typeof SHOWN>;
+
+export type IAnnouncements = Announcements;
 
 export interface IQueue {
   now_s: number;

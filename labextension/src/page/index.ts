@@ -1,6 +1,7 @@
 /**
  * The service's own page, for people who open no notebook: the panel's parts, to look at, behind a login.
  */
+import { BoardView } from '../lab/board.js';
 import { element, press, write } from '../lab/dom.js';
 import { type IPart, type PartName, makeParts } from '../lab/parts.js';
 import { LabReader } from '../lab/reader.js';
@@ -65,7 +66,10 @@ function showLab(who: IVisitor): void {
   // Clocks of laptops are wrong by minutes.
   const ahead = who.now_s - Date.now() / 1000;
   const reader = new LabReader(ask);
-  const parts = makeParts(reader, null, () => Date.now() / 1000 + ahead);
+  const now = () => Date.now() / 1000 + ahead;
+  const parts = makeParts(reader, null, now);
+  const board = new BoardView(reader, now);
+  board.node.classList.add('jp-gpufair-lab');
   const leave = () => {
     stop();
     showLogin();
@@ -76,6 +80,7 @@ function showLab(who: IVisitor): void {
   count(who);
   const refresh = () => {
     if (!document.hidden) {
+      void board.refresh();
       sections.forEach(section => void section.refresh());
       visitor().then(count, () => undefined); // the sections say what is wrong
     }
@@ -102,6 +107,7 @@ function showLab(who: IVisitor): void {
   const out = press(trans.__('Log out'), () => void logout().catch(() => undefined).then(leave));
   document.body.replaceChildren(
     element('header', { class: 'gpufair-head jp-gpufair-lab' }, element('h1', {}, trans.__('GPU Fair Share')), free, element('span', {}, who.user), out),
+    board.node,
     element('main', { class: 'gpufair-parts jp-gpufair-lab' }, ...sections.map(section => section.node))
   );
   refresh();

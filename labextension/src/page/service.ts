@@ -53,6 +53,7 @@ export async function logout(): Promise<void> {
 export function listen(changed: () => void): () => void {
   const stream = new EventSource(`${API}events`);
   stream.addEventListener('workload', changed);
+  stream.addEventListener('announcements', changed);
   stream.addEventListener('synced', changed);
   return () => stream.close();
 }

@@ -11,6 +11,7 @@ from gpufair.cli import (
     access,
     agent,
     amending,
+    announcing,
     api_schema,
     budgets,
     checkpoints,
@@ -93,6 +94,7 @@ app.command("extend", rich_help_panel=_CHANGE)(sessions.extend)
 app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="nodes", rich_help_panel=_CHANGE)
 app.add_typer(maintenance.maintenance, name="maintenance", rich_help_panel=_CHANGE)
+app.add_typer(announcing.announce, name="announce", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="node", hidden=True)  # of one node people say it so
 app.command("simulate", rich_help_panel=_TRY)(simulating.simulate)
 app.command("compare", rich_help_panel=_TRY)(simulating.compare)

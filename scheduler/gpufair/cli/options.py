@@ -148,6 +148,13 @@ def complete_plan(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     return [(p.id, ", ".join(p.nodes)) for p in plans if p.id.startswith(incomplete)]
 
 
+def complete_announcement(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Numbers of announcements."""
+    found = _ask(ctx, lambda service: service.announcements(every=True).announcements)
+    live = [one for one in found if one.state in {"coming", "current"}]
+    return [(str(one.id), one.text) for one in live if str(one.id).startswith(incomplete)]
+
+
 def complete_profile(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Names of profiles."""
     profiles = _ask(ctx, lambda service: service.profiles())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpufair.cli import announcing
 from gpufair.cli.exits import NoSuch
 from gpufair.cli.explained import print_explanation, print_standing
 from gpufair.cli.find import find
@@ -15,6 +16,7 @@ from gpufair.cli.output import Column, emit_json, pairs, table
 from gpufair.cli.words import NOTHING, localised, moment, plural, shape, span, starts
 
 if TYPE_CHECKING:
+    from gpufair.client import Client
     from gpufair.client.types import Status
 
 kernels = typer.Typer(help="Kernels that Jupyter offers: the profiles of the service.", no_args_is_help=True)
@@ -25,6 +27,7 @@ def status(as_json: AsJson = False, state_dir: StateDir = None) -> None:
     with client(state_dir) as service:
         seen = service.status()
         url = service.endpoint().url
+        told = [] if as_json else _news(service, seen.now_s or time.time())
     if as_json:
         emit_json(seen)
         return
@@ -37,8 +40,19 @@ def status(as_json: AsJson = False, state_dir: StateDir = None) -> None:
             ("GPUs", f"{seen.gpus.free} free of {seen.gpus.total} on {plural(seen.nodes, 'node')}"),
             ("workloads", ", ".join(f"{count} {state}" for state, count in seen.counts.items() if count) or "none"),
             *_linger(seen, now),
+            *told,
         ]
     )
+
+
+def _news(service: Client, now: float) -> list[tuple[str, str]]:
+    """What operators tell everybody; an older service has nothing of the kind."""
+    from gpufair.client import NotFound  # noqa: PLC0415  # it brings the HTTP stack
+
+    try:
+        return announcing.news(service.announcements(), now)
+    except NotFound:
+        return []
 
 
 def _linger(seen: Status, now: float) -> list[tuple[str, str]]:

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from gpufair.client.exchange import Patience
-    from gpufair.client.follow import Disconnected, Event, Others, Resync, Synced, WorkloadEvent
+    from gpufair.client.follow import Announced, Disconnected, Event, Others, Resync, Synced, WorkloadEvent
     from gpufair.client.sync import Client
     from gpufair.client.types import Workload
 
 __all__ = [
+    "Announced",
     "AsyncClient",
     "BadAnswer",
     "Client",
@@ -56,7 +57,7 @@ _HOMES = {
     "endpoint": ("Endpoint", "discover"),
     "errors": ("BadAnswer", "ClientError", "NotFound", "Refused", "ServiceError", "Unauthorized", "Unavailable"),
     "exchange": ("Patience",),
-    "follow": ("Disconnected", "Event", "Others", "Resync", "Synced", "WorkloadEvent"),
+    "follow": ("Announced", "Disconnected", "Event", "Others", "Resync", "Synced", "WorkloadEvent"),
     "sync": ("Client",),
     "types": ("Workload",),
 }

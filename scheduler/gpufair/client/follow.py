@@ -7,9 +7,11 @@ import logging
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import httpx
 
+from gpufair.client.announcing import Announcements
 from gpufair.client.endpoint import Endpoint
 from gpufair.client.errors import BadAnswer, ClientError, Refused, Unavailable, from_answer
 from gpufair.client.exchange import Source
@@ -26,6 +28,7 @@ SILENCE_S = 45.0
 CONNECT_S = 5.0
 RESUMED = "gpufair-resumed"  # the header that says that only what was missed follows
 _ERROR_BYTES = 64 * 1024
+_KINDS: Final[dict[str, type[Workload | Announcements]]] = {"workload": Workload, "announcements": Announcements}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,13 @@ class Others:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """What operators tell everybody, from now on; and the maintenance that is planned."""
+
+    told: Announcements
+
+
+@dataclass(frozen=True, slots=True)
 class Disconnected:
     """The stream broke and will be opened again after ``retry_in_s``."""
 
@@ -60,7 +70,7 @@ class Disconnected:
     retry_in_s: float
 
 
-Event = Resync | WorkloadEvent | Synced | Others | Disconnected
+Event = Resync | WorkloadEvent | Synced | Others | Announced | Disconnected
 
 
 class Follower:
@@ -134,13 +144,17 @@ class Follower:
             return [Synced(live)]
         if message.event == "others":
             return [Others()]
-        if message.event != "workload":
+        if message.event not in _KINDS:
             return []  # a newer service may say more
         try:
-            workload = read(Workload, json.loads(message.data))
+            told = read(_KINDS[message.event], json.loads(message.data))
         except (ValueError, BadAnswer) as err:
-            log.warning("left out a workload of the event stream that makes no sense: %s", err)
+            log.warning("left out an event of the stream (%s) that makes no sense: %s", message.event, err)
             return []
+        if isinstance(told, Announcements):
+            self._last = self._last if self._listing is not None else message.id
+            return [Announced(told)]
+        workload = told
         if self._listing is None:
             self._last = message.id
         else:

@@ -9,7 +9,8 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx
 
-from gpufair.client import budgeting, calls
+from gpufair.client import announcing, budgeting, calls
+from gpufair.client.announcing import Announcement, Announcements
 from gpufair.client.answers import Reloaded
 from gpufair.client.budgeting import BudgetHistory, BudgetRequest, BudgetRequests
 from gpufair.client.calls import API, Call
@@ -320,6 +321,26 @@ class Client:
     def cancel_maintenance(self, plan: str) -> tuple[Plan, ...]:
         """See ``calls.cancel_maintenance``."""
         return self.send(calls.cancel_maintenance(plan))
+
+    def announcements(self, every: bool = False, before: int = 0, limit: int = 100) -> Announcements:
+        """See ``announcing.announcements``."""
+        return self.send(announcing.announcements(every, before, limit))
+
+    def announce(
+        self,
+        text: str,
+        severity: str = "info",
+        link: str = "",
+        from_s: float | None = None,
+        until_s: float | None = None,
+        key: str | None = None,
+    ) -> Announcement:
+        """See ``announcing.announce``."""
+        return self.send(announcing.announce(text, severity, link, from_s, until_s, key))
+
+    def withdraw_announcement(self, number: int) -> Announcement:
+        """See ``announcing.withdraw_announcement``."""
+        return self.send(announcing.withdraw_announcement(number))
 
     def profiles(self) -> tuple[Profile, ...]:
         """See ``calls.profiles``."""

@@ -24,6 +24,7 @@ from gpufair.service.rights import authorize, declared
 from gpufair.service.routes import (
     agents,
     amending,
+    announcements,
     budget_requests,
     checkpoints,
     cluster,
@@ -70,6 +71,7 @@ def routed(version: str) -> FastAPI:
         foresight.router,
         figures.router,
         maintenance.router,
+        announcements.router,
         overview.router,
         reloading.router,
         dashboard.api,

@@ -16,10 +16,15 @@ CAPACITY = 2048  # changes; a reader that is further behind gets a fresh listing
 
 
 class Change(NamedTuple):
-    """A Workload object as it became; ``id`` says which change that was."""
+    """A Workload object as it became, or what everybody is told (``kind``); ``id`` says which change that was."""
 
     id: str
     view: dict[str, Any]
+    kind: str = "workload"
+
+    def concerns(self, user: str | None) -> bool:
+        """Whether a subscriber to this user's (None: everybody's) changes is told."""
+        return user is None or self.kind != "workload" or self.view.get("user") == user
 
 
 OTHERS = Change("", {})  # something changed that is not this subscriber's
@@ -124,7 +129,7 @@ class Broadcast:
 
     def _missed(self, last: str, user: str | None) -> list[Change]:
         heard = int(last.rpartition("-")[2])
-        return [one for one in self._last if _number(one) > heard and user in (None, one.view.get("user"))]
+        return [one for one in self._last if _number(one) > heard and one.concerns(user)]
 
     def _joined(self, subscription: Subscription) -> Subscription:
         self._subscriptions.add(subscription)
@@ -149,14 +154,21 @@ class Broadcast:
     def publish(self, items: Iterable[dict[str, Any]]) -> None:
         """Tell everybody whom it concerns, in order."""
         for item in items:
-            self._count += 1
-            change = Change(self._id(), item)
-            self._remember(change)
-            for subscription in self._subscriptions:
-                if subscription.user in (None, item.get("user")):
-                    subscription.put(change)
-                else:
-                    subscription.put_others()
+            self._put(item, "workload")
+
+    def announce(self, notices: dict[str, Any]) -> None:
+        """Tell all subscribers what everybody is to see from now on."""
+        self._put(notices, "announcements")
+
+    def _put(self, item: dict[str, Any], kind: str) -> None:
+        self._count += 1
+        change = Change(self._id(), item, kind)
+        self._remember(change)
+        for subscription in self._subscriptions:
+            if change.concerns(subscription.user):
+                subscription.put(change)
+            else:
+                subscription.put_others()
 
 
 def _number(change: Change) -> int:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from gpufair.core import errors as core
+from gpufair.service.announcements import TooManyAnnouncements, UnknownAnnouncement
 from gpufair.service.asked import Closed, InternalError, Overloaded
 from gpufair.service.budget_requests import TooManyRequests, UnknownRequest
 from gpufair.service.store import StoreError, StoreUnavailable
@@ -98,6 +99,8 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (HelloFirst, HTTPStatus.CONFLICT),
     (Conflict, HTTPStatus.CONFLICT),
     (UnknownRequest, HTTPStatus.NOT_FOUND),
+    (UnknownAnnouncement, HTTPStatus.NOT_FOUND),
+    (TooManyAnnouncements, HTTPStatus.TOO_MANY_REQUESTS),
     (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
     (TooLarge, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (MisdirectedHost, HTTPStatus.MISDIRECTED_REQUEST),

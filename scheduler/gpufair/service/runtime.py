@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from gpufair.clock import Clock
@@ -22,7 +23,8 @@ from gpufair.core.events import TimePassed
 from gpufair.core.model import Phase
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
-from gpufair.service import budget_changes, budget_requests, retries, standin
+from gpufair.service import announcements, budget_changes, budget_requests, retries, standin
+from gpufair.service.announcements import Board
 from gpufair.service.asked import MAX_WAITING, Asked, Closed, InternalError, Overloaded, Step
 from gpufair.service.audit import doer, note
 from gpufair.service.backends.base import Backend
@@ -37,7 +39,7 @@ from gpufair.service.recovery import Recovered, agree_on_stays, rebuild, recover
 from gpufair.service.store import StoreError, StoreUnavailable
 from gpufair.service.suggesting import suggestion
 from gpufair.service.turn import EMPTY, Turn
-from gpufair.service.views import workload_view
+from gpufair.service.views import maintenance_view, workload_view
 
 R = TypeVar("R")
 
@@ -78,6 +80,9 @@ class Runtime:
         self._details: dict[WorkloadId, Detail] = {}
         self._waiting: set[WorkloadId] = set()  # for others to end, or to be tried again: those whose details say so
         self._requests = Requests()  # for other budgets: live ones, as committed
+        self._board = Board()  # of announcements, as committed
+        self._noticed: dict[str, Any] = {}  # what was on it when subscribers were last told
+        self._noticed_at = Instant(0)
         self._asked: deque[Asked[Any]] = deque()
         self._arrived = asyncio.Event()
         self._turning = asyncio.Lock()  # held while the state is ahead of the journal
@@ -108,6 +113,8 @@ class Runtime:
         # Of what has ended nothing new comes, and after years that is nearly all.
         records = self._state.facts.records
         self._shown = {one.id: self._view(one.id) for one in records.values() if one.phase is not Phase.ENDED}
+        self._noticed_at = self.now()
+        self._noticed = self._notices(self._noticed_at)
         self._task = asyncio.create_task(self._run(), name="runtime")
         self._refresher = asyncio.create_task(self._refresh(), name="runtime-refresh")
 
@@ -239,6 +246,10 @@ class Runtime:
 
         return await self.read(look)
 
+    async def noticed(self) -> dict[str, Any]:
+        """What everybody is to see now: announcements, and the maintenance that is planned."""
+        return await self.read(lambda _state: self._notices(self.now()))
+
     # -- the loop -------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -258,8 +269,9 @@ class Runtime:
         wakeup = None
         if self._sound:
             again = retries.next_due(self.detail(workload) for workload in self._waiting)
-            dated = self._requests.next_due()
-            wakeup = min((one for one in (self._state.next_wakeup(), again, dated) if one is not None), default=None)
+            dated, seen = self._requests.next_due(), self._board.next_due(self._noticed_at)
+            known = (self._state.next_wakeup(), again, dated, seen)
+            wakeup = min((one for one in known if one is not None), default=None)
         if self._retry_at is None:
             return wakeup
         return self._retry_at if wakeup is None else Instant(max(wakeup, self._retry_at))
@@ -291,7 +303,7 @@ class Runtime:
                 await self._rebuild()
             self._retry_at = None
             turn = Turn(self.now(), self._state, self._details, self._journal.seq + 1, self._waiting)
-            turn.requests = self._requests.begun()
+            turn.requests, turn.board = self._requests.begun(), self._board.begun()
             if self._pass_time(turn):
                 culprit = self._take_steps(turn, batch)
                 if culprit is not None:
@@ -371,7 +383,7 @@ class Runtime:
         if turn.entries:
             self._last_at = self._state.now
             self._said = ""
-        self._requests = turn.requests.begun()
+        self._requests, self._board = turn.requests.begun(), turn.board.begun()
         self._details.update(turn.staged)
         for workload, detail in turn.staged.items():
             (self._waiting.add if detail.rests else self._waiting.discard)(workload)
@@ -386,6 +398,7 @@ class Runtime:
         for deed in turn.afterwards:
             deed()
         self._publish(turn.touched)
+        self._tell_notices(turn.now)
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
@@ -395,12 +408,13 @@ class Runtime:
         try:
             recovered = await rebuild(self._journal, self._options.validate)
             requests = await self._journal.within(budget_requests.live)
+            board = await self._journal.within(partial(announcements.live, now=self.now()))
         except StoreUnavailable:
             if not self._readable:
                 self._adopt(recover(await self._journal.remembered(), self._options.validate))
             raise
         self._adopt(recovered)
-        self._requests = requests
+        self._requests, self._board = requests, board
         self._sound = True
         turn, self._doubtful = self._doubtful, None
         if turn is not None and self._journal.went_through:
@@ -474,6 +488,17 @@ class Runtime:
                 self._shown[workload] = view
                 changed.append(view)
         self.broadcast.publish(changed)
+
+    def _notices(self, now: Instant) -> dict[str, Any]:
+        current = [one.view(now) for one in self._board.current(now)]
+        return {"announcements": current, "maintenance": maintenance_view(self._state)}
+
+    def _tell_notices(self, now: Instant) -> None:
+        """Tell subscribers what everybody is to see, if that has changed."""
+        self._noticed_at = now
+        if (notices := self._notices(now)) != self._noticed:
+            self._noticed = notices
+            self.broadcast.announce(notices)
 
     async def _refresh(self) -> None:
         """Positions, estimates and reasons of those who wait change with everybody else's events."""

@@ -12,6 +12,7 @@ from gpufair.core.events import Event
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, WorkloadId
 from gpufair.service import codec, dependencies, moving, notices, standin, stays
+from gpufair.service.announcements import Board
 from gpufair.service.budget_requests import Requests
 from gpufair.service.details import Detail
 from gpufair.service.notices import Notice
@@ -44,6 +45,7 @@ class Turn:
     notices: list[Notice] = field(default_factory=list)
     stays: list[Writes] = field(default_factory=list)
     requests: Requests = field(default_factory=Requests)
+    board: Board = field(default_factory=Board)
     _writes: list[Writes] = field(default_factory=list)
     _set: int = 0  # details that were set, again or for the first time
     afterwards: list[Callable[[], None]] = field(default_factory=list)
@@ -129,7 +131,7 @@ class Turn:
 
     def also(self) -> list[Writes]:
         """What is written down beside entries, details and notices."""
-        return [*self.stays, *self._writes, *self.requests.writes()]
+        return [*self.stays, *self._writes, *self.requests.writes(), *self.board.writes()]
 
     def after(self, deed: Callable[[], None]) -> None:
         """Do this once the turn is committed. It must not block or fail."""

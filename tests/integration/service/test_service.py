@@ -290,7 +290,7 @@ def test_the_event_stream(rig: Rig) -> None:
                     parked = True
                     break
     assert parked
-    assert [kind for kind, _ in seen[:2]] == ["workload", "synced"]
+    assert [kind for kind, _ in seen[:3]] == ["workload", "announcements", "synced"]
     states = [data["state"] for kind, data in seen if kind == "workload"]
     assert states[0] == "running"
     assert "checkpointing" in states

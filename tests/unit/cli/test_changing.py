@@ -196,6 +196,32 @@ def test_maintenance(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.Mo
     assert gpufair("maintenance", "cancel", "disks").out == "disks is off; 0 plans left\n"
 
 
+def test_announcements(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said at once or for a time; listed with what is coming; taken back."""
+    monkeypatch.setattr(time, "time", lambda: NOW)
+    one = {"id": 3, "state": "current", "severity": "info", "text": "slow", "from_s": NOW, "until_s": NOW + 3600, "by": "olga"}
+    old = one | {"id": 2, "state": "withdrawn", "text": "old"}
+    route = "POST /api/v1/announcements"
+    fake.routes |= {
+        route: Reply(201, one),
+        "GET /api/v1/announcements": Reply(body={"announcements": [one, old]}),
+        "DELETE /api/v1/announcements/3": Reply(body=one | {"state": "withdrawn"}),
+    }
+    assert gpufair("announce", "say", "slow", "--for", "1h").out.startswith("announcement 3, shown now until ")
+    assert gpufair("announce", "say", "slow", "--severity", "warning", "--link", "https://x.org", "--from", "00:00", "--for", "1h", "--json").code == 0  # fmt: skip
+    first, second = (call.json for call in fake.calls(route))
+    assert (first["text"], first["until_s"], "from_s" in first) == ("slow", NOW + 3600, False)
+    assert (second["severity"], second["link"], second["until_s"]) == ("warning", "https://x.org", second["from_s"] + 3600)
+    assert first["key"] != second["key"]
+    for wrong in (["--for", "1h", "--until", "08:00"], ["--until", "noon"], ["--severity", "loud"]):
+        assert gpufair("announce", "say", "slow", *wrong).code == 2, wrong
+    told = gpufair("announce", "list").out
+    assert ("slow" in told, "old" in told) == (True, False)
+    assert "old" in gpufair("announce", "list", "--all").out
+    assert [found["id"] for found in gpufair("announce", "list", "--json").json["announcements"]] == [3]
+    assert gpufair("announce", "withdraw", "3").out == "announcement 3 is withdrawn\n"
+
+
 def test_stop(gpufair: Gpufair, fake: FakeService) -> None:
     """At once for a queued one, in a moment for one that runs."""
     fake.routes[f"DELETE {ONE}"] = [

@@ -38,6 +38,12 @@ def test_status(gpufair: Gpufair, fake: FakeService) -> None:
         assert text in seen.out
     assert "ended" not in seen.out
     assert gpufair("status", "--json").json == STATUS
+    one = {"id": 3, "state": "current", "severity": "warning", "text": "The storage is\nslow.", "link": "https://x.org/"}
+    plan = {"id": "disks", "nodes": ["node-a"], "at_s": NOW + 3600}
+    fake.routes["GET /api/v1/announcements"] = Reply(body={"announcements": [one], "maintenance": [plan]})
+    told = gpufair("status").out
+    assert "\nwarning      The storage is slow. https://x.org/\n" in told
+    assert "\nmaintenance  node-a closes for maintenance " in told
 
 
 def test_queue(gpufair: Gpufair, fake: FakeService) -> None:

@@ -29,7 +29,7 @@ RESUMED = "gpufair-resumed"  # "1": no listing comes, only what was missed
 @router.get(
     "/events",
     response_class=StreamingResponse,
-    responses=streams("text/event-stream", "`workload` (a Workload), `synced` after the first listing, `resync` before another, `others`: what is not yours changed."),
+    responses=streams("text/event-stream", "`workload` (a Workload), `announcements` (what everybody is to see), `synced` after the first listing, `resync` before another, `others`: what is not yours changed."),
 )
 async def events(
     request: Request,
@@ -81,7 +81,7 @@ async def _stream(
             elif told is OTHERS:
                 yield _event("others", {"at_s": it.runtime.now() / 1000})
             else:
-                yield _event("workload", shown(told.view, who), told.id)
+                yield _event(told.kind, shown(told.view, who) if told.kind == "workload" else told.view, told.id)
 
 
 _NOTHING = Change("", {})
@@ -108,11 +108,14 @@ async def _until_ending(it: Context) -> Change | None:
 
 
 async def _listing(it: Context, who: Principal, user: str | None, since: str) -> list[str]:
-    """All live workloads (of one user), closed by ``synced``, which is as of the change ``since`` or later."""
+    """All live workloads (of one user) and what everybody is to see, closed by ``synced``, which is as of the change
+    ``since`` or later.
+    """
     live = await it.runtime.views(
         lambda record: record.phase is not Phase.ENDED and user in (None, record.spec.user)
     )
     texts = [_event("workload", shown(view, who)) for view in live]
+    texts.append(_event("announcements", await it.runtime.noticed()))
     return [*texts, _event("synced", {"at_s": it.runtime.now() / 1000}, since)]
 
 
