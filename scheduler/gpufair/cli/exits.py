@@ -26,7 +26,7 @@ INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 EPILOG = (
     "[bold]Exit codes[/bold]: 0 done · 1 refused or failed · 2 wrong usage · 3 the service cannot be reached · "
     "4 no such workload or node · 130 interrupted.\n\n"
-    "[bold]Which service[/bold]: $GPUFAIR_URL with $GPUFAIR_TOKEN or $GPUFAIR_TOKEN_FILE, else the one that lives in "
+    "[bold]Which service[/bold]: $GPUFAIR_URL with $GPUFAIR_TOKEN, $GPUFAIR_TOKEN_FILE or $GPUFAIR_TOKEN_FROM=jupyterhub, else the one that lives in "
     "the state folder ($GPUFAIR_STATE_DIR, else ~/.local/state/gpufair).\n\n"
     "[bold]IDs[/bold] may be shortened to 4 characters, or be a name, where only one workload is meant. "
     "With --json, standard output holds JSON only, and errors are JSON on standard error."

@@ -33,6 +33,7 @@ _NOT_INHERITED = frozenset(
         "GPUFAIR_URL",
         "GPUFAIR_TOKEN",
         "GPUFAIR_TOKEN_FILE",
+        "GPUFAIR_TOKEN_FROM",
         "JPY_API_TOKEN",
         "JPY_PARENT_PID",
         "JUPYTERHUB_API_TOKEN",

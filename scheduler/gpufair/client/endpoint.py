@@ -1,6 +1,7 @@
 """Where the service is and what opens it: explicit arguments, the environment, or the state folder.
 
-Order: arguments > ``$GPUFAIR_URL`` with ``$GPUFAIR_TOKEN`` or ``$GPUFAIR_TOKEN_FILE`` > ``service.json``.
+Order: arguments > ``$GPUFAIR_URL`` with ``$GPUFAIR_TOKEN``, ``$GPUFAIR_TOKEN_FILE`` or ``$GPUFAIR_TOKEN_FROM`` (the
+notebook server's own at its JupyterHub) > ``service.json``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import httpx
 
 MAX_FILE_BYTES = 64 * 1024  # service.json and token files are a few hundred bytes
+FROM_HUB = "jupyterhub"
 HEALTH_TIMEOUT_S = 2.0
 START_IT = "start one with `gpufair serve`, or point $GPUFAIR_URL at a running service"
 
@@ -160,7 +162,7 @@ def _environ_token(environ: Mapping[str, str]) -> str:
     if token := environ.get("GPUFAIR_TOKEN"):
         return token.strip()
     if not (name := environ.get("GPUFAIR_TOKEN_FILE")):
-        return ""
+        return _hubs_token(environ)
     path = Path(name).expanduser()
     try:
         return private_text(path).strip()
@@ -168,6 +170,17 @@ def _environ_token(environ: Mapping[str, str]) -> str:
         raise Unavailable(
             "reading the token in $GPUFAIR_TOKEN_FILE", f"{path} cannot be read ({err})", "point it at your token file"
         ) from err
+
+
+def _hubs_token(environ: Mapping[str, str]) -> str:
+    if not (place := environ.get("GPUFAIR_TOKEN_FROM")):
+        return ""
+    asked = "reading the token that $GPUFAIR_TOKEN_FROM names"
+    if place != FROM_HUB:
+        raise Unavailable(asked, f"{place[:80]!r} is no place of tokens", f"set it to {FROM_HUB}, or leave it out")
+    if not (token := environ.get("JUPYTERHUB_API_TOKEN", "").strip()):
+        raise Unavailable(asked, "$JUPYTERHUB_API_TOKEN is not set: no JupyterHub has started this", "set $GPUFAIR_TOKEN_FILE instead")
+    return token
 
 
 def _checked(url: str, source: str) -> str:

@@ -9,12 +9,18 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from gpufair.service.budgets import WHOLE_TREE
-from gpufair.service.problems import Forbidden, Unauthorized
+from gpufair.service.hub import Hub, HubUser, digest
+from gpufair.service.hub_options import HubOptions, Mandate
+from gpufair.service.mandates import admitted
+from gpufair.service.problems import Forbidden, HubUnavailable, Unauthorized
 from gpufair.service.secrets import Secrets
 from gpufair.service.tables import NAME
-from gpufair.service.tokens import Scope, Token, Tokens
+from gpufair.service.tokens import PREFIX, Scope, Token, Tokens
+
+BY_HUB: Final = "hub-"  # begins the ids of the Hub's tokens
 
 
 class Role(StrEnum):
@@ -63,7 +69,13 @@ class Principal:
     @property
     def key(self) -> str:
         """Names the token that was shown, without telling it."""
-        return f"{self.role}:{self.name}" if self.token is None else self.token.id
+        # Of the Hub's tokens people have as many as they like.
+        return f"{self.role}:{self.name}" if self.token is None or self.by_hub else self.token.id
+
+    @property
+    def by_hub(self) -> bool:
+        """Whether the Hub said who they are."""
+        return self.token is not None and self.token.id.startswith(BY_HUB)
 
     def owns(self, user: str) -> bool:
         """Whether what belongs to ``user`` is theirs to see and, as far as they may change anything, to change."""
@@ -157,7 +169,8 @@ class Authenticator:
         self._tokens = tokens
         self._known: list[tuple[str, Principal]] = []
         self._people: dict[str, Principal] = {}
-        self._closed = False
+        self._named: frozenset[str] = frozenset()
+        self._hub: Hub | None = None
         self.configure(users, operators, owners, auditors)
 
     def configure(
@@ -176,7 +189,24 @@ class Authenticator:
             role = Role.OPERATOR if user in operating else Role.AUDITOR if user in auditing else Role.USER
             people[user] = Principal(role, user, owning.get(user, ()))
             known.append((self._secrets.user_token(user), people[user]))
-        self._known, self._people, self._closed = known, people, bool(named)
+        self._known, self._people, self._named = known, people, frozenset(named)
+
+    async def use_hub(self, options: HubOptions) -> None:
+        """Ask this Hub from now on about tokens that are not known here; one without address: none.
+
+        Raises:
+            OSError: Its file of certificates cannot be read; the one so far is still asked.
+        """
+        before = self._hub
+        if before is not None and before.options == options:
+            return
+        self._hub = await Hub.open(options) if options else None
+        if before is not None:
+            await before.close()
+
+    async def close(self) -> None:
+        """Ask no Hub any more."""
+        await self.use_hub(HubOptions())
 
     def acting(self, who: Principal, user: str | None) -> Principal:
         """``who``, or, where an operator acts for ``user``, that user with no more than their own rights.
@@ -213,17 +243,53 @@ class Authenticator:
         """
         return self._made(cookie, page=True)
 
-    def still(self, who: Principal) -> bool:
-        """Whether the token of a caller who has been let in opens anything now."""
-        return who.token is None or (self._tokens is not None and not self._tokens.over(who.token))
+    async def admit(self, authorization: str | None) -> Principal:
+        """As ``person``, and of who is not known here the Hub is asked.
+
+        Raises:
+            Unauthorized: Nobody knows them.
+            Forbidden: The Hub does, but may not send them here.
+            HubUnavailable: The Hub does not say.
+        """
+        try:
+            return self.person(authorization)
+        except Unauthorized:
+            token, hub = _bearer(authorization).decode("latin-1"), self._hub
+            if hub is None or token.startswith(PREFIX):
+                raise
+            user = await hub.whose(token)
+            if user is None:
+                raise
+            return self._sent(user, digest(token), hub.options)
+
+    async def still(self, who: Principal, authorization: str | None = None) -> bool:
+        """Whether the token of a caller who has been let in opens anything now.
+
+        Args:
+            authorization: What they showed. Without it, a token of the Hub is good as long as the Hub's last word on it.
+        """
+        if who.token is None:
+            return True
+        if not who.by_hub:
+            return self._tokens is not None and not self._tokens.over(who.token)
+        if authorization is None:
+            return self._hub is not None and self._hub.vouches(who.token.digest)
+        try:
+            return await self.admit(authorization) == who
+        except (Unauthorized, Forbidden, HubUnavailable):
+            return False
 
     def knows(self, user: str) -> bool:
         """Whether a token of this user opens anything. Where the configuration names nobody, anybody may have one."""
-        return user in self._people or not self._closed
+        return user in self._people or not self._named
 
     def _made(self, token: str, *, page: bool) -> Principal:
         found = None if self._tokens is None else self._tokens.find(token)
-        if found is None or found.page is not page or not self.knows(found.user):
+        if found is None or found.page is not page:
+            raise Unauthorized
+        if found.parent.startswith(BY_HUB) and self._hub is not None:
+            return Principal(Role.USER, found.user, scope=Scope.READ, token=found)
+        if not self.knows(found.user):
             raise Unauthorized
         who = self._people.get(found.user, Principal(Role.USER, found.user))
         role = who.role
@@ -244,6 +310,25 @@ class Authenticator:
             return Principal(Role.AGENT, node)
         self.person(authorization)
         raise Forbidden(f"only the agent of node {node!r} may speak for it")
+
+    def _sent(self, user: HubUser, digest_of_token: str, options: HubOptions) -> Principal:
+        """Who somebody is here whom the Hub knows, and what they may do with that token.
+
+        Raises:
+            Forbidden: Nothing.
+        """
+        name, mandate = admitted(user, options, self.owner, self._named)
+        who = self._people.get(name, Principal(Role.USER, name))
+        role, scope = _ROLES.get(mandate, (who.role, Scope.MANAGE))
+        token = Token(BY_HUB + digest_of_token[:8], digest_of_token, name, scope, "JupyterHub", page=False, parent="", made_by="", made_ms=0)
+        return replace(who, role=role, scope=scope, token=token)
+
+
+_ROLES: Final = {
+    Mandate.RESEARCHER: (Role.USER, Scope.ACT),
+    Mandate.AUDITOR: (Role.AUDITOR, Scope.READ),
+    Mandate.OPERATOR: (Role.OPERATOR, Scope.MANAGE),
+}
 
 
 def _bearer(authorization: str | None) -> bytes:

@@ -17,6 +17,7 @@ from gpufair.core.units import HOUR, MINUTE, SECOND, AllocationPath, Millis
 from gpufair.service.budgets import WHOLE_TREE, Budgets, read_budgets
 from gpufair.service.cpu_pool_options import CpuPoolOptions, read_cpu_pool
 from gpufair.service.durations import format_duration
+from gpufair.service.hub_options import HubOptions, read_hub
 from gpufair.service.notification_options import NotificationOptions, read_notifications
 from gpufair.service.policy_options import OFF, YEAR, read_policy
 from gpufair.service.store_options import StoreOptions, read_store
@@ -116,6 +117,7 @@ class Config:
     suggest_cpu_after: Millis = SUGGEST_CPU_AFTER  # sessions whose GPUs nobody touched for so long; 0: never
     cpu_pool: CpuPoolOptions = field(default_factory=CpuPoolOptions)
     notifications: NotificationOptions = field(default_factory=NotificationOptions)
+    hub: HubOptions = field(default_factory=HubOptions)
     budgets_file: Path | None = None
     source: Path | None = None
 
@@ -232,6 +234,7 @@ def parse_config(text: str, file: str) -> Config:
         suggest_cpu_after=_suggest_cpu_after(root.table("sessions")),
         cpu_pool=read_cpu_pool(root.table("cpu_pool"), Path(file).parent),
         notifications=read_notifications(root.table("notifications"), Path(file).absolute().parent),
+        hub=read_hub(root.table("hub"), Path(file).absolute().parent),
         budgets_file=budgets_file,
     )
     root.finish()

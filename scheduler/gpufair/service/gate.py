@@ -18,6 +18,7 @@ from gpufair.service.auth import Authenticator, Principal, Role
 from gpufair.service.pace import Pace
 from gpufair.service.problems import (
     AsksTooOften,
+    HubUnavailable,
     MisdirectedHost,
     NotFound,
     TooLarge,
@@ -60,7 +61,7 @@ class Gate:
         try:
             self._check_host(headers.get("host", ""))
             if OPEN_PATHS.fullmatch(scope["path"]) is None:
-                who = scope["gpufair.principal"] = self._who(scope, headers)
+                who = scope["gpufair.principal"] = await self._who(scope, headers)
                 if who.role not in {Role.OPERATOR, Role.AGENT}:
                     self._pace.take(who.key)
             declared = headers.get("content-length", "0")
@@ -80,19 +81,19 @@ class Gate:
         if name not in self._hosts:
             raise MisdirectedHost(host[:200])
 
-    def _who(self, scope: Scope, headers: dict[str, str]) -> Principal:
+    async def _who(self, scope: Scope, headers: dict[str, str]) -> Principal:
         authorization = headers.get("authorization")
         if match := _AGENT.match(scope["path"]):
             node = match[1]
             if _NODE.fullmatch(node) is None:
-                self._authenticator.person(authorization)  # 401 before anything is told about names
+                await self._authenticator.admit(authorization)  # 401 before anything is told about names
                 raise NotFound(f"{node[:80]!r} is no name of a node")
             return self._authenticator.agent(authorization, node)
         # Browsers send a cookie by themselves, so it is good for looking only.
         looks = authorization is None and scope["method"] == "GET" and of_our_page(headers)
         if looks and (cookie := cookie_of(headers)):
             return self._authenticator.visitor(cookie)
-        return self._authenticator.person(authorization)
+        return await self._authenticator.admit(authorization)
 
 
 class _Limited:
@@ -174,7 +175,7 @@ async def _answer(send: Send, error: GpufairError) -> None:
     ]
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(error, AsksTooOften):
+    if isinstance(error, AsksTooOften | HubUnavailable):
         headers.append((b"retry-after", str(math.ceil(error.wait_s)).encode()))
     await send({"type": "http.response.start", "status": int(status), "headers": headers})
     await send({"type": "http.response.body", "body": body})

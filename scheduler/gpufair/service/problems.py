@@ -71,6 +71,20 @@ class AsksTooOften(core.GpufairError):
         return f"this token asks too often; ask again in {self.wait_s:.1f} s (`requests_per_s` in gpufair.toml)"
 
 
+class HubUnavailable(core.GpufairError):
+    """The JupyterHub that alone knows a token does not say whose it is."""
+
+    def __init__(self, why: str, wait_s: float) -> None:
+        super().__init__(why, wait_s)
+        self.why, self.wait_s = why, wait_s
+
+    def __str__(self) -> str:
+        return (
+            f"this service does not know the token, and the JupyterHub that may know it does not say ({self.why}); "
+            "ask again in a moment, or use a token of gpufair's own"
+        )
+
+
 class TooManyStreams(core.GpufairError):
     """Each event stream costs memory, so their number is limited."""
 
@@ -109,6 +123,7 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
     (AsksTooOften, HTTPStatus.TOO_MANY_REQUESTS),
     (TooManyStreams, HTTPStatus.TOO_MANY_REQUESTS),
+    (HubUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (CheckpointsUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 # Everything else is held by parts that were made at the start.
-LIVE: Final = frozenset({"policy", "profiles", "users", "operators", "auditors", "budget_owners", "budgets"})
+LIVE: Final = frozenset({"policy", "profiles", "users", "operators", "auditors", "budget_owners", "budgets", "hub"})
 _PLACES: Final = frozenset({"source", "budgets_file"})  # where it was read from: no option
 _log = logging.getLogger(__name__)
 
@@ -72,6 +72,7 @@ class Reloader:
         # What may be refused comes first.
         await bootstrap.apply_budgets(it.runtime, it.journal, config, strict=True)
         await bootstrap.apply_policy(it.runtime, config)
+        await it.authenticator.use_hub(config.hub)
         it.authenticator.configure(config.users, config.operators, config.budget_owners, config.auditors)
         await asyncio.to_thread(write_tokens, it.state_dir, it.secrets, config)
         self._app.state.context = replace(it, config=config)

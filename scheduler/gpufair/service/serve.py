@@ -209,13 +209,16 @@ async def _open(
     agents = LocalAgents(
         state_dir, secrets, nodes, ORPHAN_LINGER if linger is None else linger, config.policy.grace_session, watch
     )
+    authenticator = Authenticator(
+        secrets, owner, config.users, config.operators, config.budget_owners, config.auditors, tokens
+    )
+    await authenticator.use_hub(config.hub)
+    stack.push_async_callback(authenticator.close)
     it = Context(
         config=config,
         state_dir=state_dir,
         secrets=secrets,
-        authenticator=Authenticator(
-            secrets, owner, config.users, config.operators, config.budget_owners, config.auditors, tokens
-        ),
+        authenticator=authenticator,
         tokens=tokens,
         journal=journal,
         runtime=runtime,

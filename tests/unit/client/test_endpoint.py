@@ -56,6 +56,19 @@ def test_the_token_comes_from_a_file_of_ours(tmp_path: Path) -> None:
         discover(environ=environ)
 
 
+def test_the_token_of_a_hubs_server_is_used_when_told_so() -> None:
+    """Not by itself: a Hub's token must not be sent to whatever service somebody named."""
+    environ = {"GPUFAIR_URL": "http://far:1", "JUPYTERHUB_API_TOKEN": "hubs"}
+    assert discover(environ=environ).token == ""
+    environ["GPUFAIR_TOKEN_FROM"] = "jupyterhub"
+    assert discover(environ=environ).token == "hubs"
+    assert discover(environ=environ | {"GPUFAIR_TOKEN": "mine"}).token == "mine"
+    with pytest.raises(Unavailable, match="JUPYTERHUB_API_TOKEN is not set"):
+        discover(environ=environ | {"JUPYTERHUB_API_TOKEN": ""})
+    with pytest.raises(Unavailable, match="no place of tokens"):
+        discover(environ=environ | {"GPUFAIR_TOKEN_FROM": "elsewhere"})
+
+
 def test_a_token_never_shows() -> None:
     """An endpoint gets into logs; its token must not."""
     assert "sesame" not in repr(Endpoint("http://far:1", "sesame"))

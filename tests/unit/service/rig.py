@@ -139,13 +139,15 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
     async def never_busy() -> bool:
         return False
 
+    authenticator = Authenticator(
+        secrets, "owner", config.users, config.operators, config.budget_owners, config.auditors, tokens
+    )
+    await authenticator.use_hub(config.hub)
     it = Context(
         config=config,
         state_dir=folder,
         secrets=secrets,
-        authenticator=Authenticator(
-            secrets, "owner", config.users, config.operators, config.budget_owners, config.auditors, tokens
-        ),
+        authenticator=authenticator,
         tokens=tokens,
         journal=journal,
         runtime=runtime,
@@ -167,6 +169,7 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
             yield it, client
     finally:
         it.lifetime.ending.set()
+        await authenticator.close()
         await hub.close()
         await runtime.close()
         await journal.close()

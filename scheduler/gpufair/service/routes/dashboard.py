@@ -33,6 +33,7 @@ FILES: Final = {
     "page.js": "text/javascript; charset=utf-8",
 }
 SESSION: Final = 12 * HOUR
+SESSION_BY_HUB: Final = HOUR  # nobody tells us when the Hub's token is revoked
 # Nothing from elsewhere, nothing inline, in nobody's frame.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -76,18 +77,19 @@ async def login(request: Request, body: Login) -> Response:
         # Another page could otherwise have its reader look at somebody else's sessions and take them for their own.
         raise Forbidden("only the service's own page may log in")
     it = context(request)
-    who = it.links.redeem(body.code) if body.code else it.authenticator.person(f"Bearer {body.token}")
-    if who is None or not it.authenticator.still(who):
+    who = it.links.redeem(body.code) if body.code else await it.authenticator.admit(f"Bearer {body.token}")
+    if who is None or not await it.authenticator.still(who):
         raise Unauthorized
     doer.set(Doer(who.name, str(who.role), "" if who.token is None else who.token.id, "POST /dashboard/login"))
+    lasts = SESSION_BY_HUB if who.by_hub else SESSION
     _, cookie = await it.tokens.create(
-        who.name, Scope.READ, who.name, label="browser", lasts_ms=SESSION, parent=who.token, page=True
+        who.name, Scope.READ, who.name, label="browser", lasts_ms=lasts, parent=who.token, page=True
     )
     answer = Response(status_code=204)
     answer.set_cookie(
         cookie_name(headers),
         cookie,
-        max_age=SESSION // 1000,
+        max_age=lasts // 1000,
         httponly=True,
         samesite="strict",
         secure=urlsplit(headers.get("origin", "")).scheme == "https",

@@ -49,12 +49,12 @@ async def events(
     last = request.headers.get("last-event-id", "")
     resumed = it.runtime.broadcast.can_resume(last, user)
     headers = {"x-accel-buffering": "no", RESUMED: str(int(resumed))}
-    stream = _stream(it, who, user, last if resumed else None, holder=bool(holder))
+    stream = _stream(it, who, user, last if resumed else None, request.headers.get("authorization"), holder=bool(holder))
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
 async def _stream(
-    it: Context, who: Principal, user: str | None, last: str | None, *, holder: bool
+    it: Context, who: Principal, user: str | None, last: str | None, shown_token: str | None, *, holder: bool
 ) -> AsyncIterator[str]:
     async with AsyncExitStack() as stack:
         if holder:
@@ -70,7 +70,7 @@ async def _stream(
                 yield text
         while not it.lifetime.ending.is_set():
             told = await _next(it, subscription)
-            if not it.authenticator.still(who):
+            if not await it.authenticator.still(who, shown_token):
                 return  # its token was revoked, or is over
             if told is _NOTHING:
                 yield ": still here\n\n"

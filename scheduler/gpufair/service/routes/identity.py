@@ -34,6 +34,8 @@ async def tokens(request: Request, user: Annotated[PlainName | None, Query()] = 
 async def make(request: Request, body: TokenWish) -> Answer:
     """Make a token. It is told this once; it can do no more than the one it was made with, and ends with it."""
     it, who = context(request), principal(request)
+    if who.by_hub:
+        raise Forbidden("a token of the Hub makes none here, which would outlive it; make another one at the Hub")
     user, scope = who.acting_for(body.user), Scope(body.scope)
     if not who.scope.includes(scope):
         raise Forbidden(f"a token with the scope {who.scope!s} makes none with the scope {scope!s}")
