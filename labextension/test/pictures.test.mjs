@@ -91,7 +91,7 @@ test('an average is of the time that a bin has had so far', () => {
   assert.equal(stands({ metric: null, commitment_gpu_s: 0 }), 'no metric: nothing is due · 0 GPU-s committed');
 });
 
-test('pictures of the past are asked for while they are open, and not at each event', async () => {
+test('pictures of the past are asked for while they are open, and not at each event', async t => {
   const asked = [];
   let now = NOW;
   const allocation = { path: 'a', leaf: true, share: 1, entitlement: 1, occupancy_gpu_s: 0, commitment_gpu_s: 0, due_gpu_s: 0, metric: null, gpus_held: 0, gpus_queued: 0 };
@@ -121,6 +121,16 @@ test('pictures of the past are asked for while they are open, and not at each ev
   const course = await open(budgets, '.jp-gpufair-course');
   assert.deepEqual(asked.at(-1), ['budgets/over-time', { allocation: 'a', bins: '56' }]);
   assert.equal(course.querySelectorAll('.jp-gpufair-charged').length, 2);
+  const table = await open(budgets, '.jp-gpufair-course details');
+  assert.equal(table.querySelectorAll('tbody tr').length, 2);
+  const [pool] = answers['budgets/over-time'].pools;
+  pool.allocations[0].charged_gpu_s = [7200, 0];
+  const later = Date.now() + 61_000;
+  t.mock.method(Date, 'now', () => later);
+  await budgets.refresh(); // a minute later: what somebody reads, or has the focus in, stays where it is
+  await new Promise(resolve => setTimeout(resolve, 0));
+  assert.equal(course.querySelector('details'), table);
+  assert.match(table.querySelector('tbody').textContent, /2\.0 GPU-h/);
   const past = await open(cluster, '.jp-gpufair-past');
   assert.deepEqual(asked.at(-1), ['history', { hours: '6' }]);
   const styles = kind => [...past.querySelectorAll(kind)].map(one => one.getAttribute('style'));

@@ -3,7 +3,7 @@
  */
 import { clock } from '../text.js';
 import { trans } from '../trans.js';
-import { element, write } from './dom.js';
+import { element, Rows, write } from './dom.js';
 import { stands } from './figures.js';
 import type { IAllocation, ICourse, ICoursesInPool, IOverTime } from './wire.js';
 import { gpuTime, gpus } from './words.js';
@@ -44,7 +44,8 @@ export class CourseView {
     this._askedMs = Date.now();
     try {
       const seen = await this._read(this._path);
-      this._charts.replaceChildren(...seen.pools.map(pool => chart(pool, this._path, seen.pools.length > 1)));
+      this._several = seen.pools.length > 1;
+      this._rows.show(seen.pools);
       write(this._now, this._one === null ? '' : stands(this._one));
     } catch (error) {
       this._askedMs = -Infinity;
@@ -52,8 +53,21 @@ export class CourseView {
     }
   }
 
+  private _made(chart: Chart): HTMLElement {
+    this._shown.set(chart.node, chart);
+    return chart.node;
+  }
+
   private readonly _now = element('p', { class: 'jp-gpufair-small', role: 'status' });
   private readonly _charts = element('div');
+  private readonly _rows = new Rows<ICoursesInPool>(
+    this._charts,
+    pool => pool.pool,
+    () => this._made(new Chart(this._path)),
+    (made, pool) => this._shown.get(made)?.show(pool, this._several)
+  );
+  private readonly _shown = new WeakMap<HTMLElement, Chart>();
+  private _several = false;
   private _one: IAllocation | null = null;
   private _askedMs = -Infinity;
 }
@@ -76,42 +90,68 @@ export function told(course: ICourse): string {
   return trans.__('%1 charged, %2 owed', gpuTime(charged), gpuTime(owed));
 }
 
-function chart(pool: ICoursesInPool, path: string, named: boolean): HTMLElement {
-  const course = pool.allocations.find(one => one.path === path) ?? { path, leaf: true, entitlement: 0, owed_gpu_s: [], charged_gpu_s: [] };
-  const [owed, charged] = [averages(course.owed_gpu_s, pool), averages(course.charged_gpu_s, pool)];
-  const most = Math.max(1, ...owed, ...charged);
+/** The course in one pool. */
+class Chart {
+  readonly node = element('figure');
+
+  constructor(private readonly _path: string) {
+    this.node.append(
+      this._told,
+      this._picture,
+      element('div', { class: 'jp-gpufair-ends' }, this._from, this._top, element('span', {}, trans.__('now'))),
+      element(
+        'div',
+        { class: 'jp-gpufair-legend' },
+        element('span', { class: 'jp-gpufair-swatch' }, trans.__('charged')),
+        element('span', { class: 'jp-gpufair-line' }, trans.__('owed'))
+      ),
+      this._table
+    );
+    this._table.addEventListener('toggle', () => this._fill());
+  }
+
+  show(pool: ICoursesInPool, named: boolean): void {
+    const none = { path: this._path, leaf: true, entitlement: 0, owed_gpu_s: [], charged_gpu_s: [] };
+    const course = pool.allocations.find(one => one.path === this._path) ?? none;
+    const [owed, charged] = [averages(course.owed_gpu_s, pool), averages(course.charged_gpu_s, pool)];
+    const most = Math.max(1, ...owed, ...charged);
+    write(this._told, named ? `${pool.pool} · ${told(course)}` : told(course));
+    this._picture.replaceChildren(picture(owed, charged, most, told(course)));
+    write(this._from, clock(pool.start_s, pool.end_s));
+    write(this._top, trans.__('up to %1', gpus(Math.round(10 * most) / 10)));
+    this._rows = () => rows(pool, course);
+    this._fill();
+  }
+
+  /** The same as text, made while somebody looks. */
+  private _fill(): void {
+    if (this._table.open) {
+      this._body.replaceChildren(this._rows());
+    }
+  }
+
+  private readonly _told = element('figcaption', { class: 'jp-gpufair-small' });
+  private readonly _picture = element('div', { class: 'jp-gpufair-chart' });
+  private readonly _from = element('span');
+  private readonly _top = element('span');
+  private readonly _body = element('div');
+  private readonly _table = element('details', {}, element('summary', {}, trans.__('As a table')), this._body);
+  private _rows: () => HTMLElement = () => element('table');
+}
+
+function picture(owed: number[], charged: number[], most: number, name: string): Element {
   const y = (value: number) => HIGH - (HIGH * value) / most;
   const bars = charged.map((value, at) =>
     drawn('rect', { class: 'jp-gpufair-charged', x: at + 0.1, width: 0.8, y: y(value), height: HIGH - y(value) })
   );
   // A step for each bin: what is owed does not grow from one to the next.
   const points = owed.flatMap((value, at) => [`${at},${y(value)}`, `${at + 1},${y(value)}`]).join(' ');
-  const picture = drawn(
+  const box = `0 0 ${Math.max(1, charged.length)} ${HIGH}`;
+  return drawn(
     'svg',
-    { viewBox: `0 0 ${Math.max(1, charged.length)} ${HIGH}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': told(course) },
+    { viewBox: box, preserveAspectRatio: 'none', role: 'img', 'aria-label': name },
     ...bars,
     drawn('polyline', { class: 'jp-gpufair-owed', points })
-  );
-  const top = trans.__('up to %1', gpus(Math.round(10 * most) / 10));
-  return element(
-    'figure',
-    {},
-    element('figcaption', { class: 'jp-gpufair-small' }, named ? `${pool.pool} · ${told(course)}` : told(course)),
-    element('div', { class: 'jp-gpufair-chart' }, picture),
-    element(
-      'div',
-      { class: 'jp-gpufair-ends' },
-      element('span', {}, clock(pool.start_s, pool.end_s)),
-      element('span', {}, top),
-      element('span', {}, trans.__('now'))
-    ),
-    element(
-      'div',
-      { class: 'jp-gpufair-legend' },
-      element('span', { class: 'jp-gpufair-swatch' }, trans.__('charged')),
-      element('span', { class: 'jp-gpufair-line' }, trans.__('owed'))
-    ),
-    table(pool, course)
   );
 }
 
@@ -121,17 +161,6 @@ function drawn(tag: string, attributes: Record<string, string | number>, ...chil
     made.setAttribute(name, String(value));
   }
   made.append(...children);
-  return made;
-}
-
-/** The same as text, made when somebody opens it. */
-function table(pool: ICoursesInPool, course: ICourse): HTMLElement {
-  const made = element('details', {}, element('summary', {}, trans.__('As a table')));
-  made.addEventListener('toggle', () => {
-    if (made.open && made.childElementCount === 1) {
-      made.append(rows(pool, course));
-    }
-  });
   return made;
 }
 
