@@ -25,12 +25,13 @@ from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
-from gpufair.service import standin, stays, views
-from gpufair.service.auth import Principal, Role
-from gpufair.service.database import metadata
-from gpufair.service.history import by_node
+from gpufair.service.identity.auth import Principal, Role
+from gpufair.service.insight.history import by_node
 from gpufair.service.routes.workloads import listed
-from gpufair.service.turn import EMPTY
+from gpufair.service.storage import stays
+from gpufair.service.storage.database import metadata
+from gpufair.service.workloads import standin, views
+from gpufair.service.workloads.turn import EMPTY
 from tests.bench.core_world import Bench, cpu_scale
 from tests.bench.result import Result
 from tests.e2e.lab import CHROMIUM, CHROMIUM_ARGS

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpufair.service.secrets import Secrets
+from gpufair.service.identity.secrets import Secrets
 from gpufair.wire import API_VERSION, HEARTBEAT_S, AgentHello, NodeInventory, to_json
 
 NODES, GPUS, QUEUED, STREAMS, SUBMITTERS = 1_000, 8, 5_000, 200, 24

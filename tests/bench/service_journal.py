@@ -25,9 +25,9 @@ from gpufair.core.actions import Start
 from gpufair.core.model import Allocation, Kind, Node, Outcome, Shape, WorkloadSpec
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, CauseId, Instant, Millis, NodeName, WorkloadId
-from gpufair.service import codec
-from gpufair.service.recovery import take_snapshot
-from gpufair.service.store import NewEntry, Store, sqlite_url
+from gpufair.service.runtime.recovery import take_snapshot
+from gpufair.service.storage import codec
+from gpufair.service.storage.store import NewEntry, Store, sqlite_url
 from tests.bench.result import CALIBRATED_S, Result, calibration
 from tests.postgres import postgres
 

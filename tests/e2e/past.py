@@ -15,10 +15,10 @@ from gpufair.core.model import Kind, Node, Outcome, Phase, Shape, WorkloadSpec
 from gpufair.core.state import State
 from gpufair.core.units import HOUR, MINUTE, SECOND, AllocationPath, CauseId, Instant, Millis, WorkloadId
 from gpufair.paths import private_dir
-from gpufair.service.budgets import parse_budgets
-from gpufair.service.recovery import SINCE_KEY
-from gpufair.service.store import Place, Store, sqlite_url
-from gpufair.service.turn import Turn
+from gpufair.service.runtime.recovery import SINCE_KEY
+from gpufair.service.settings.budgets import parse_budgets
+from gpufair.service.storage.store import Place, Store, sqlite_url
+from gpufair.service.workloads.turn import Turn
 
 CAUSE = CauseId("past")
 

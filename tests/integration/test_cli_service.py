@@ -23,7 +23,7 @@ from gpufair.client import Client, Disconnected, Refused, Resync, Synced, Worklo
 from gpufair.client.embedded import StartFailed
 from gpufair.client.endpoint import from_folder
 from gpufair.node import checkpoint
-from gpufair.service.secrets import Secrets
+from gpufair.service.identity.secrets import Secrets
 
 WAIT_S = 60.0
 Found = TypeVar("Found")

@@ -22,7 +22,7 @@ from gpufair.core.errors import GpufairError
 if TYPE_CHECKING:
     from gpufair.client import Client
     from gpufair.client.types import NodeView
-    from gpufair.service.config import Config
+    from gpufair.service.settings.config import Config
 
 Level = Literal["ok", "note", "warning", "problem"]
 LEAST_FREE_BYTES: Final = 1 << 30  # where checkpoints go
@@ -67,7 +67,7 @@ def _versions(_patient: Patient) -> Iterator[Finding]:
 
 
 def _configuration(patient: Patient) -> Iterator[Finding]:
-    from gpufair.service.config import find_config, load_config  # noqa: PLC0415  # heavy; `--help` need not pay
+    from gpufair.service.settings.config import find_config, load_config  # noqa: PLC0415  # heavy; `--help` need not pay
 
     try:
         found = find_config(patient.config_file)
@@ -106,7 +106,7 @@ def _room(folder: Path, about: str) -> Iterator[Finding]:
 
 
 def _journal(patient: Patient) -> Iterator[Finding]:
-    from gpufair.service.database import JOURNAL_FILE  # noqa: PLC0415  # as above
+    from gpufair.service.storage.database import JOURNAL_FILE  # noqa: PLC0415  # as above
 
     path = patient.folder / JOURNAL_FILE
     if (patient.config and patient.config.store.url) or not path.exists():

@@ -18,7 +18,7 @@ from gpufair.cli.output import emit_json, line, pairs
 from gpufair.cli.words import size
 
 if TYPE_CHECKING:
-    from gpufair.service.database import Place
+    from gpufair.service.storage.database import Place
 
 database = typer.Typer(help="The journal's database: check, backup, restore, archive, upgrade.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ ConfigFile = Annotated[
 @database.command("check")
 def check(config: ConfigFile = None, as_json: AsJson = False, state_dir: StateDir = None) -> None:
     """Read every entry, archived ones too, and say whether all is as it was written; exits with 1 if not. The service may run."""
-    upkeep = import_module("gpufair.service.upkeep")
+    upkeep = import_module("gpufair.service.archives.upkeep")
     folder = import_module("gpufair.paths").state_dir(state_dir)
     with _place(config, state_dir) as place:
         found = upkeep.check(place, folder)
@@ -63,7 +63,7 @@ def backup(
     state_dir: StateDir = None,
 ) -> None:
     """Copy the journal to a SQLite file, as it is at one moment. The service may run."""
-    upkeep = import_module("gpufair.service.upkeep")
+    upkeep = import_module("gpufair.service.archives.upkeep")
     with _place(config, state_dir) as place:
         size_bytes = upkeep.backup(place, file)
     if as_json:
@@ -80,7 +80,7 @@ def restore(
     state_dir: StateDir = None,
 ) -> None:
     """Put a backup into an empty database, SQLite or PostgreSQL, whichever it was taken from. Stop the service first."""
-    upkeep = import_module("gpufair.service.upkeep")
+    upkeep = import_module("gpufair.service.archives.upkeep")
     with _place(config, state_dir, alone=True) as place:
         found = upkeep.restore(file, place)
     if as_json:
@@ -111,7 +111,7 @@ def archive(
     """Move old entries to an archive file, to which more can be added later. Nothing is lost, and the service may run."""
     if before is not None and keep is not None:
         raise typer.BadParameter("give either --before or --keep", param_hint="--keep")
-    archiving = import_module("gpufair.service.archiving")
+    archiving = import_module("gpufair.service.archives.archiving")
     folder = import_module("gpufair.paths").state_dir(state_dir)
     with _place(config, state_dir) as place:
         archiver = archiving.Archiver(place, folder, output)
@@ -131,8 +131,8 @@ def archive(
 
 def _bound_ms(before: str | None, keep: str | None, config: Path | None) -> int:
     """Before which instant entries are old."""
-    options = import_module("gpufair.service.config")
-    store_options = import_module("gpufair.service.store_options")
+    options = import_module("gpufair.service.settings.config")
+    store_options = import_module("gpufair.service.settings.store_options")
     now_ms = round(time.time() * 1000)
     latest = now_ms - int(store_options.LEAST_KEPT)
     if before is not None:
@@ -155,8 +155,8 @@ def _bound_ms(before: str | None, keep: str | None, config: Path | None) -> int:
 @database.command("upgrade")
 def upgrade(config: ConfigFile = None, as_json: AsJson = False, state_dir: StateDir = None) -> None:
     """Take over a database of an older version, all or nothing. Stop every service that uses it first."""
-    opening = import_module("gpufair.service.database")
-    schema = import_module("gpufair.service.schema")
+    opening = import_module("gpufair.service.storage.database")
+    schema = import_module("gpufair.service.storage.schema")
     with _place(config, state_dir, alone=True) as place:
         engine = opening.open_engine(place)
         try:
@@ -175,8 +175,8 @@ def upgrade(config: ConfigFile = None, as_json: AsJson = False, state_dir: State
 @contextmanager
 def _place(config: Path | None, state_dir: Path | None, alone: bool = False) -> Iterator[Place]:
     """Where the service keeps its journal. ``alone``: no service may run in the state folder meanwhile."""
-    options = import_module("gpufair.service.config")
-    listening = import_module("gpufair.service.listening")
+    options = import_module("gpufair.service.settings.config")
+    listening = import_module("gpufair.service.lifecycle.listening")
     paths = import_module("gpufair.paths")
     folder = paths.state_dir(state_dir)
     store = options.load_config(options.find_config(config)).store

@@ -154,8 +154,8 @@ def token(
     """Give out the token of another machine's agent (`gpufair agent`). To be run where the service keeps its state."""
     from gpufair.node.files import write_private  # noqa: PLC0415  # only what gives out tokens needs these
     from gpufair.paths import state_dir as find_state_dir  # noqa: PLC0415
-    from gpufair.service.secrets import Secrets  # noqa: PLC0415
-    from gpufair.service.tables import NAME  # noqa: PLC0415
+    from gpufair.service.identity.secrets import Secrets  # noqa: PLC0415
+    from gpufair.service.settings.tables import NAME  # noqa: PLC0415
 
     if not NAME.fullmatch(node):
         raise Wrong(f"{node[:80]!r} is no name of a node")

@@ -36,7 +36,7 @@ def seconds_of(duration: str, option: str) -> float:
     Raises:
         typer.BadParameter: It is none; ``option`` is what the error calls it.
     """
-    from gpufair.service.durations import parse_duration  # noqa: PLC0415  # it is light, but only this needs it
+    from gpufair.service.settings.durations import parse_duration  # noqa: PLC0415  # it is light, but only this needs it
 
     try:
         return parse_duration(duration) / 1000
@@ -76,7 +76,7 @@ def bytes_of(size: str, option: str) -> int:
     Raises:
         typer.BadParameter: It is none; ``option`` is what the error calls it.
     """
-    from gpufair.service.sizes import parse_size  # noqa: PLC0415  # as above
+    from gpufair.service.settings.sizes import parse_size  # noqa: PLC0415  # as above
 
     try:
         return parse_size(size)
@@ -90,14 +90,14 @@ def settings_of(settings: Iterable[str], policy: Policy) -> Policy:
     Raises:
         ConfigError: There is no such option, or its value is wrong.
     """
-    from gpufair.service.policy_options import changed  # noqa: PLC0415  # only what plays policies needs it
+    from gpufair.service.settings.policy_options import changed  # noqa: PLC0415  # only what plays policies needs it
 
     return changed(policy, settings)
 
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     """Options of the policy, with their defaults."""
-    from gpufair.service.policy_options import options  # noqa: PLC0415  # as above
+    from gpufair.service.settings.policy_options import options  # noqa: PLC0415  # as above
 
     return [(f"{one.field}=", f"default {one.default}") for one in options() if one.field.startswith(incomplete)]
 

@@ -17,8 +17,8 @@ from gpufair.cli.snapshots import read_file
 from gpufair.cli.words import clean, span
 
 if TYPE_CHECKING:
-    from gpufair.service.archive import Archive
-    from gpufair.service.replayed import Difference, Replayed
+    from gpufair.service.archives.archive import Archive
+    from gpufair.service.archives.replayed import Difference, Replayed
 
 _LONGEST = 2000  # characters of one action that are shown to people; --json has all
 
@@ -54,8 +54,8 @@ def replay(
 
     The journal is only read: that of a running service may be named as well.
     """
-    from gpufair.service import replayed  # noqa: PLC0415  # brings the database
-    from gpufair.service.archive import open_archive  # noqa: PLC0415  # as above
+    from gpufair.service.archives import replayed  # noqa: PLC0415  # brings the database
+    from gpufair.service.archives.archive import open_archive  # noqa: PLC0415  # as above
 
     with open_archive(journal) as archive:
         if export is not None:
@@ -93,7 +93,7 @@ def _start(archive: Archive, begin: str | None) -> tuple[dict[str, Any] | None, 
 
 
 def _export(archive: Archive, journal: Path, path: Path) -> None:
-    from gpufair.service.archive import write_export  # noqa: PLC0415  # as above
+    from gpufair.service.archives.archive import write_export  # noqa: PLC0415  # as above
 
     if path.name.endswith((".csv", ".csv.gz")):
         from gpufair.sim import read_trace, write_csv  # noqa: PLC0415  # only an export needs the simulator

@@ -233,7 +233,7 @@ class Asked:
         Raises:
             GpufairError: A file can't be read, or something in it or among the options makes no sense.
         """
-        from gpufair.service.budgets import read_budgets  # noqa: PLC0415  # as above
+        from gpufair.service.settings.budgets import read_budgets  # noqa: PLC0415  # as above
         from gpufair.sim import Cluster, read_assumptions, read_trace  # noqa: PLC0415  # as above
         from gpufair.sim.assumptions import usual  # noqa: PLC0415  # as above
         from gpufair.sim.worlds import world  # noqa: PLC0415  # as above
@@ -341,7 +341,7 @@ VARIED: Final = ("demand", "unallocated", "closed_loop", "session_share")  # of 
 
 
 def _millis(text: str, option: str) -> Millis:
-    from gpufair.service.durations import parse_duration  # noqa: PLC0415  # as above
+    from gpufair.service.settings.durations import parse_duration  # noqa: PLC0415  # as above
 
     try:
         return parse_duration(text)

@@ -160,7 +160,7 @@ class Work:
     def once(self, mirror: Mirror, seen: Seen) -> str:
         """Take in what was seen and write the report. Returns what to say about it."""
         from gpufair.core.units import DAY, Millis  # noqa: PLC0415  # as above
-        from gpufair.service.budgets import read_budgets  # noqa: PLC0415  # as above
+        from gpufair.service.settings.budgets import read_budgets  # noqa: PLC0415  # as above
         from gpufair.sim import Cluster, compare, sampling, shape, write_report  # noqa: PLC0415  # as above
 
         changed = mirror.take(seen.trace)

@@ -218,7 +218,7 @@ def shown(name: str, value: Any) -> str:
     """A value of what was varied as it is written in a configuration."""
     if name in VARIED:
         return f"{value:g}"
-    from gpufair.service.policy_options import written_option  # noqa: PLC0415  # as above
+    from gpufair.service.settings.policy_options import written_option  # noqa: PLC0415  # as above
 
     return written_option(name, value)
 

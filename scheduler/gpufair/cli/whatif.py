@@ -125,8 +125,8 @@ def _live(state_dir: Path | None, far: float) -> tuple[State, Past | None]:
 
 
 def _of_journal(journal: Path, state: State, far: float) -> Past:
-    from gpufair.service.archive import open_archive  # noqa: PLC0415  # brings the database
-    from gpufair.service.timeline import records  # noqa: PLC0415  # as above
+    from gpufair.service.archives.archive import open_archive  # noqa: PLC0415  # brings the database
+    from gpufair.service.storage.timeline import records  # noqa: PLC0415  # as above
 
     with open_archive(journal) as archive:
         entries = (entry for entry in archive.since(round(state.now - far * 1000)) if entry.at_ms <= state.now)
@@ -142,7 +142,7 @@ def _past(records: list[dict[str, Any]], state: State, far: float) -> Past:
 
 def _change(state: State, shares: list[str], budgets: Path | None, settings: list[str]) -> Change:
     from gpufair.core.tree import with_shares  # noqa: PLC0415  # as above
-    from gpufair.service.budgets import read_budgets  # noqa: PLC0415  # with the rest
+    from gpufair.service.settings.budgets import read_budgets  # noqa: PLC0415  # with the rest
     from gpufair.sim.whatif import Change  # noqa: PLC0415  # as above
 
     allocations: tuple[Allocation, ...] | None = None
@@ -154,8 +154,8 @@ def _change(state: State, shares: list[str], budgets: Path | None, settings: lis
 
 
 def _shares(given: list[str], state: State) -> dict[Any, str]:
-    from gpufair.service.budgets import share_of  # noqa: PLC0415  # with the rest
-    from gpufair.service.tables import hint  # noqa: PLC0415  # as above
+    from gpufair.service.settings.budgets import share_of  # noqa: PLC0415  # with the rest
+    from gpufair.service.settings.tables import hint  # noqa: PLC0415  # as above
 
     known = [node.path for node in state.tree.nodes() if node.path]
     shares: dict[Any, str] = {}

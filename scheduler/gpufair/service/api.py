@@ -15,12 +15,8 @@ from starlette.exceptions import HTTPException
 
 from gpufair.client.answers import Health
 from gpufair.core.errors import GpufairError
-from gpufair.service.context import Context
-from gpufair.service.contract import answers, document
-from gpufair.service.gate import Gate, is_loopback
+from gpufair.service.lifecycle.reloading import Reloader
 from gpufair.service.problems import problem, problem_of, status_of
-from gpufair.service.reloading import Reloader
-from gpufair.service.rights import authorize, declared
 from gpufair.service.routes import (
     agents,
     amending,
@@ -42,6 +38,10 @@ from gpufair.service.routes import (
     tour,
     workloads,
 )
+from gpufair.service.web.context import Context
+from gpufair.service.web.contract import answers, document
+from gpufair.service.web.gate import Gate, is_loopback
+from gpufair.service.web.rights import authorize, declared
 
 _log = logging.getLogger(__name__)
 

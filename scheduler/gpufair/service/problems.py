@@ -6,10 +6,10 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from gpufair.core import errors as core
-from gpufair.service.announcements import TooManyAnnouncements, UnknownAnnouncement
-from gpufair.service.asked import Closed, InternalError, Overloaded
-from gpufair.service.budget_requests import TooManyRequests, UnknownRequest
-from gpufair.service.store import StoreError, StoreUnavailable
+from gpufair.service.storage.announcements import TooManyAnnouncements, UnknownAnnouncement
+from gpufair.service.storage.budget_requests import TooManyRequests, UnknownRequest
+from gpufair.service.storage.store import StoreError, StoreUnavailable
+from gpufair.service.workloads.asked import Closed, InternalError, Overloaded
 from gpufair.wire import WireError
 
 

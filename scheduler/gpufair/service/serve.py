@@ -23,29 +23,29 @@ from gpufair.core.units import Millis
 from gpufair.node.files import read_json, write_json
 from gpufair.paths import SERVICE_FILE, private_dir
 from gpufair.paths import state_dir as find_state_dir
-from gpufair.service import bootstrap, closing
-from gpufair.service.agents import AgentHub
 from gpufair.service.api import build_app
-from gpufair.service.auth import Authenticator, owner_name
+from gpufair.service.archives.keeping import Keeper
+from gpufair.service.backends.cpu_pool import CpuPool
 from gpufair.service.backends.local import LocalAgents, inventories, remotes
-from gpufair.service.config import UNTIL_IDLE, Config, find_config, load_config
-from gpufair.service.context import Context
-from gpufair.service.cpu_pool import CpuPool
-from gpufair.service.database import Place
-from gpufair.service.dispatch import Dispatcher
-from gpufair.service.durations import parse_duration
-from gpufair.service.journal import Journal
-from gpufair.service.keeping import Keeper
-from gpufair.service.leadership import Deposed, Leadership
-from gpufair.service.lifetime import Lifetime
-from gpufair.service.listening import ServeError, Server, listen, only_service
-from gpufair.service.runtime import Options, Runtime
-from gpufair.service.secrets import Secrets
-from gpufair.service.standby import options as http_options
-from gpufair.service.standby import stand_by
-from gpufair.service.telling import tell
-from gpufair.service.token_files import write_tokens
-from gpufair.service.tokens import Tokens
+from gpufair.service.delivery.telling import tell
+from gpufair.service.identity.auth import Authenticator, owner_name
+from gpufair.service.identity.secrets import Secrets
+from gpufair.service.identity.token_files import write_tokens
+from gpufair.service.lifecycle import bootstrap, closing
+from gpufair.service.lifecycle.lifetime import Lifetime
+from gpufair.service.lifecycle.listening import ServeError, Server, listen, only_service
+from gpufair.service.lifecycle.standby import options as http_options
+from gpufair.service.lifecycle.standby import stand_by
+from gpufair.service.nodes.agents import AgentHub
+from gpufair.service.nodes.dispatch import Dispatcher
+from gpufair.service.runtime.runtime import Options, Runtime
+from gpufair.service.settings.config import UNTIL_IDLE, Config, find_config, load_config
+from gpufair.service.settings.durations import parse_duration
+from gpufair.service.storage.database import Place
+from gpufair.service.storage.journal import Journal
+from gpufair.service.storage.leadership import Deposed, Leadership
+from gpufair.service.storage.tokens import Tokens
+from gpufair.service.web.context import Context
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 # With "until idle" a service that was killed leaves agents that would otherwise wait for ever.

@@ -17,7 +17,7 @@ import pytest
 from gpufair import cpu
 from gpufair.cpu import plan, resident
 from gpufair.cpu.errors import PoolLost
-from gpufair.service.cpu_pool import FOLDER
+from gpufair.service.backends.cpu_pool import FOLDER
 from tests.integration.service.rig import CONFIG, Rig, until
 
 WAIT_S = 60.0

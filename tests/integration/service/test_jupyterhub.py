@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from gpufair.core.units import Millis
-from gpufair.service.context import Context
-from gpufair.service.hub_options import Admits, HubOptions, Mandate
+from gpufair.service.settings.hub_options import Admits, HubOptions, Mandate
+from gpufair.service.web.context import Context
 from tests.integration.service.rig import Rig, until
 from tests.real_hub import RealHub, free_port, real_hub
 from tests.unit.service.rig import LAUNCH, bearer, service_at

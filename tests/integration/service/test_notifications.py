@@ -10,7 +10,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from gpufair.service.senders import signature
+from gpufair.service.delivery.senders import signature
 from tests.integration.service.rig import CONFIG, Rig, until
 from tests.unit.service.test_senders import receiver
 

@@ -17,8 +17,8 @@ import pytest
 
 from gpufair.client import Client, ClientError
 from gpufair.client.exchange import Patience
-from gpufair.service.database import Place
-from gpufair.service.upkeep import check
+from gpufair.service.archives.upkeep import check
+from gpufair.service.storage.database import Place
 from tests.integration.service.rig import CONFIG, Rig, until
 from tests.postgres import postgres
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpufair.service.listening import only_service
-from gpufair.service.schema import SCHEMA_VERSION
-from gpufair.service.store import JOURNAL_FILE, Store, sqlite_url
+from gpufair.service.lifecycle.listening import only_service
+from gpufair.service.storage.schema import SCHEMA_VERSION
+from gpufair.service.storage.store import JOURNAL_FILE, Store, sqlite_url
 from tests.postgres import run as sql
 from tests.unit.cli.conftest import run
 from tests.unit.service.test_schema import version_1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpufair.service.store import JOURNAL_FILE
+from gpufair.service.storage.store import JOURNAL_FILE
 from gpufair.sim import read_trace
 from tests.unit.cli.conftest import Gpufair, run
 from tests.unit.client.fake_service import FakeService, Reply, problem

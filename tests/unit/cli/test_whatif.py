@@ -10,7 +10,7 @@ import pytest
 
 from gpufair.core.snapshot import snapshot
 from gpufair.core.units import HOUR, MINUTE
-from gpufair.service.store import NewEntry, Store, sqlite_url
+from gpufair.service.storage.store import NewEntry, Store, sqlite_url
 from tests.unit.cli.conftest import Gpufair, Outcome, run
 from tests.unit.client.fake_service import FakeService, Reply, problem
 from tests.unit.sim.test_whatif import START, Recorded, batch, played

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpufair.service.database import sqlite_url
+from gpufair.service.storage.database import sqlite_url
 from tests.postgres import Postgres, postgres
 
 

@@ -17,23 +17,23 @@ from gpufair.core.actions import Action, Start
 from gpufair.core.model import Allocation, Kind, Node, Policy, Shape, WorkloadSpec
 from gpufair.core.state import State
 from gpufair.core.units import HOUR, SECOND, AllocationPath, Instant, Millis, NodeName, WorkloadId
-from gpufair.service import bootstrap
-from gpufair.service.agents import AgentHub
 from gpufair.service.api import build_app
-from gpufair.service.auth import Authenticator
+from gpufair.service.backends.cpu_pool import CpuPool
 from gpufair.service.backends.local import remotes
-from gpufair.service.budgets import Budgets
-from gpufair.service.config import DEFAULT_PROFILES, Config, ServiceOptions
-from gpufair.service.context import Context
-from gpufair.service.cpu_pool import CpuPool
-from gpufair.service.dispatch import Dispatcher
-from gpufair.service.journal import Journal
-from gpufair.service.lifetime import Lifetime
-from gpufair.service.runtime import Options, Runtime
-from gpufair.service.secrets import Secrets
-from gpufair.service.store import sqlite_url
-from gpufair.service.tokens import Tokens
-from gpufair.service.turn import Turn
+from gpufair.service.identity.auth import Authenticator
+from gpufair.service.identity.secrets import Secrets
+from gpufair.service.lifecycle import bootstrap
+from gpufair.service.lifecycle.lifetime import Lifetime
+from gpufair.service.nodes.agents import AgentHub
+from gpufair.service.nodes.dispatch import Dispatcher
+from gpufair.service.runtime.runtime import Options, Runtime
+from gpufair.service.settings.budgets import Budgets
+from gpufair.service.settings.config import DEFAULT_PROFILES, Config, ServiceOptions
+from gpufair.service.storage.journal import Journal
+from gpufair.service.storage.store import sqlite_url
+from gpufair.service.storage.tokens import Tokens
+from gpufair.service.web.context import Context
+from gpufair.service.workloads.turn import Turn
 from gpufair.wire import NodeInventory
 from tests.unit.service import contract
 

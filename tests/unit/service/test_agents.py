@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from gpufair.core.units import SECOND, Millis
-from gpufair.service.config import NodeConfig
-from gpufair.service.context import Context
+from gpufair.service.settings.config import NodeConfig
+from gpufair.service.web.context import Context
 from gpufair.wire import AgentHello, NodeInventory, StartArgs, from_json, hello_proof, to_json
 from tests.unit.service.rig import LAUNCH, bearer, service_at
 

@@ -13,7 +13,7 @@ from gpufair.core.change import Change
 from gpufair.core.model import Allocation, Node, Shape, WorkloadSpec
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, Millis, NodeName, WorkloadId
-from gpufair.service.amending import change_view
+from gpufair.service.workloads.amending import change_view
 from tests.unit.service.rig import LAUNCH, START, bearer, runtime_at, service_at
 from tests.world import World
 

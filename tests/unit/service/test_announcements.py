@@ -12,9 +12,9 @@ from gpufair.client.announcing import Announcement, Announcements
 from gpufair.client.reading import read
 from gpufair.clock import VirtualClock
 from gpufair.core.units import SECOND, Instant, Millis, after
-from gpufair.service.announcements import MOST_LIVE, Board
-from gpufair.service.announcements import Announcement as Row
-from gpufair.service.broadcast import Broadcast, Change
+from gpufair.service.runtime.broadcast import Broadcast, Change
+from gpufair.service.storage.announcements import MOST_LIVE, Board
+from gpufair.service.storage.announcements import Announcement as Row
 from tests.unit.service.rig import START, bearer, quiet, runtime_at, service_at
 
 ROUTE = "/api/v1/announcements"

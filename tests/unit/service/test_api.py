@@ -27,7 +27,7 @@ from gpufair.core import events as ev
 from gpufair.core.model import DEFAULT_POOL
 from gpufair.core.units import SECOND, AllocationPath, Millis, WorkloadId
 from gpufair.service.api import build_app
-from gpufair.service.context import Context
+from gpufair.service.web.context import Context
 from gpufair.wire import MAX_BODY_BYTES
 from tests.unit.service.rig import LAUNCH, POLICY, START, bearer, service_at
 

@@ -11,16 +11,16 @@ import pytest
 
 from gpufair.clock import VirtualClock
 from gpufair.core.units import DAY, Instant, Millis
-from gpufair.service import archive_file
-from gpufair.service.archive import ArchiveError, open_archive
-from gpufair.service.archive_file import ARCHIVE_FILE
-from gpufair.service.archiving import Archiver
-from gpufair.service.database import Place, StoreError
-from gpufair.service.journal import Journal
-from gpufair.service.keeping import Keeper
-from gpufair.service.replayed import replay
-from gpufair.service.store import JOURNAL_FILE, Snapshot, Store, sqlite_url
-from gpufair.service.upkeep import backup, check, restore
+from gpufair.service.archives import archive_file
+from gpufair.service.archives.archive import ArchiveError, open_archive
+from gpufair.service.archives.archive_file import ARCHIVE_FILE
+from gpufair.service.archives.archiving import Archiver
+from gpufair.service.archives.keeping import Keeper
+from gpufair.service.archives.replayed import replay
+from gpufair.service.archives.upkeep import backup, check, restore
+from gpufair.service.storage.database import Place, StoreError
+from gpufair.service.storage.journal import Journal
+from gpufair.service.storage.store import JOURNAL_FILE, Snapshot, Store, sqlite_url
 from gpufair.sim import read_trace
 from tests.postgres import run
 from tests.unit.service.rig import service_at

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpufair.service.broadcast import CAPACITY, OTHERS_S, Broadcast, Subscription
+from gpufair.service.runtime.broadcast import CAPACITY, OTHERS_S, Broadcast, Subscription
 
 
 def waiting(subscription: Subscription, count: int) -> list[int]:

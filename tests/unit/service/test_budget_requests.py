@@ -12,14 +12,15 @@ from sqlalchemy.exc import OperationalError
 from gpufair.clock import VirtualClock
 from gpufair.core.model import Allocation
 from gpufair.core.units import AllocationPath, Instant, Millis, after
-from gpufair.service import budget_changes, budget_history, budget_requests, outbox
-from gpufair.service.auth import Principal, Role
-from gpufair.service.budget_changes import Terms
-from gpufair.service.budgets import Budgets
-from gpufair.service.context import Context
-from gpufair.service.notification_options import NotificationOptions, WebhookOptions
-from gpufair.service.runtime import Runtime
-from gpufair.service.store import StoreError
+from gpufair.service.budgets import budget_changes
+from gpufair.service.budgets.budget_changes import Terms
+from gpufair.service.identity.auth import Principal, Role
+from gpufair.service.runtime.runtime import Runtime
+from gpufair.service.settings.budgets import Budgets
+from gpufair.service.settings.notification_options import NotificationOptions, WebhookOptions
+from gpufair.service.storage import budget_history, budget_requests, outbox
+from gpufair.service.storage.store import StoreError
+from gpufair.service.web.context import Context
 from tests.unit.service.rig import START, bearer, cluster, quiet, runtime_at, service_at
 
 API = "/api/v1/budgets"

@@ -9,7 +9,7 @@ import pytest
 from gpufair.core.errors import BudgetError
 from gpufair.core.model import Allocation
 from gpufair.core.units import AllocationPath
-from gpufair.service.budgets import MAX_BUDGETS_BYTES, budgets_from_json, parse_budgets, read_budgets
+from gpufair.service.settings.budgets import MAX_BUDGETS_BYTES, budgets_from_json, parse_budgets, read_budgets
 
 
 def test_a_good_file_is_read_exactly() -> None:

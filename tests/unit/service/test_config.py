@@ -9,13 +9,13 @@ import pytest
 
 from gpufair.core.model import Kind, Policy
 from gpufair.core.units import DAY, HOUR, MINUTE, SECOND, Millis
-from gpufair.service.auth import Principal, Role
-from gpufair.service.config import Config, find_config, load_config, parse_config
-from gpufair.service.durations import format_duration, parse_duration
+from gpufair.service.identity.auth import Principal, Role
 from gpufair.service.problems import Forbidden
 from gpufair.service.serve import EXIT_FAILED, run
-from gpufair.service.tables import ConfigError
-from gpufair.service.toml_source import TomlSource
+from gpufair.service.settings.config import Config, find_config, load_config, parse_config
+from gpufair.service.settings.durations import format_duration, parse_duration
+from gpufair.service.settings.tables import ConfigError
+from gpufair.service.settings.toml_source import TomlSource
 
 GOOD = """\
 users = ["ada", "bo"]
@@ -141,7 +141,7 @@ def test_a_full_file_is_read() -> None:
 def test_the_checkpoint_store_has_rules() -> None:
     """What the kernels are told of it is what they take."""
     from gpufair.node.checkpoint import StoreOptions
-    from gpufair.service.config import parse_config
+    from gpufair.service.settings.config import parse_config
 
     def options(lines: str) -> StoreOptions:
         return StoreOptions.from_dict(parse_config(f"[checkpoints]\n{lines}", "t").checkpoint_store)

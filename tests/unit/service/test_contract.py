@@ -18,7 +18,7 @@ from gpufair.client.json_schema import components
 from gpufair.core.coach import Outlook
 from gpufair.core.model import Kind, Outcome, Phase
 from gpufair.service.api import routed
-from gpufair.service.contract import OPEN, examples
+from gpufair.service.web.contract import OPEN, examples
 from tests.unit.service import contract
 from tests.unit.service.rig import LAUNCH, bearer, service_at
 

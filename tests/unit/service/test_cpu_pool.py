@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpufair.core.units import HOUR
-from gpufair.service.config import parse_config
-from gpufair.service.cpu_pool_options import CpuPoolOptions
-from gpufair.service.tables import ConfigError
+from gpufair.service.settings.config import parse_config
+from gpufair.service.settings.cpu_pool_options import CpuPoolOptions
+from gpufair.service.settings.tables import ConfigError
 from tests.unit.service.rig import LAUNCH, bearer, service_at
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from gpufair.clock import VirtualClock
 from gpufair.core.units import HOUR, Millis
-from gpufair.service.auth import Principal, Role
-from gpufair.service.context import Context
-from gpufair.service.links import LASTS_S, Links
+from gpufair.service.identity.auth import Principal, Role
+from gpufair.service.identity.links import LASTS_S, Links
 from gpufair.service.routes import dashboard
+from gpufair.service.web.context import Context
 from tests.unit.service.rig import LAUNCH, bearer, service_at
 
 API = "/api/v1"

@@ -14,9 +14,9 @@ import sqlalchemy as sa
 from gpufair.clock import SystemClock
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
-from gpufair.service.journal import Journal
-from gpufair.service.runtime import Options, Runtime
-from gpufair.service.store import StoreUnavailable, sqlite_url
+from gpufair.service.runtime.runtime import Options, Runtime
+from gpufair.service.storage.journal import Journal
+from gpufair.service.storage.store import StoreUnavailable, sqlite_url
 from tests.postgres import Postgres, postgres
 from tests.unit.service.rig import Remembering, cluster, spec, submit
 

@@ -12,8 +12,8 @@ from gpufair.clock import VirtualClock
 from gpufair.core import events as ev
 from gpufair.core.model import Kind, Outcome, Phase
 from gpufair.core.units import SECOND, Millis, WorkloadId
-from gpufair.service import dependencies
-from gpufair.service.runtime import Runtime
+from gpufair.service.runtime.runtime import Runtime
+from gpufair.service.workloads import dependencies
 from tests.unit.service.rig import LAUNCH, START, cluster, runtime_at, service_at, spec
 from tests.unit.service.test_agents import API, FakeAgent, view
 

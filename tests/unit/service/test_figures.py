@@ -13,7 +13,7 @@ from gpufair.clock import VirtualClock
 from gpufair.core import events as ev
 from gpufair.core.model import DEFAULT_POOL, Node, Policy
 from gpufair.core.units import SECOND, AllocationPath, Millis, NodeName
-from gpufair.service.context import Context
+from gpufair.service.web.context import Context
 from tests.unit.service.rig import LAUNCH, START, bearer, service_at
 
 API = "/api/v1"

@@ -17,11 +17,11 @@ from gpufair.client.reading import read
 from gpufair.core import events as ev
 from gpufair.core.model import Outcome
 from gpufair.core.units import NodeName, WorkloadId
-from gpufair.service import stays
-from gpufair.service.context import Context
-from gpufair.service.history import most_at_once
-from gpufair.service.lanes import lanes
-from gpufair.service.stays import STILL
+from gpufair.service.insight.history import most_at_once
+from gpufair.service.insight.lanes import lanes
+from gpufair.service.storage import stays
+from gpufair.service.storage.stays import STILL
+from gpufair.service.web.context import Context
 from tests.unit.service.rig import LAUNCH, START, bearer, service_at
 from tests.unit.service.test_figures import pass_time
 

@@ -12,13 +12,13 @@ import httpx
 import pytest
 
 from gpufair.core.units import Millis
-from gpufair.service import hub as asking
-from gpufair.service.config import parse_config
-from gpufair.service.hub import MOST_BYTES, REST_S, Hub, HubUser, digest
-from gpufair.service.hub_options import Admits, HubOptions, Mandate
-from gpufair.service.mandates import admitted
+from gpufair.service.identity import hub as asking
+from gpufair.service.identity.hub import MOST_BYTES, REST_S, Hub, HubUser, digest
+from gpufair.service.identity.mandates import admitted
 from gpufair.service.problems import Forbidden, HubUnavailable
-from gpufair.service.tables import ConfigError
+from gpufair.service.settings.config import parse_config
+from gpufair.service.settings.hub_options import Admits, HubOptions, Mandate
+from gpufair.service.settings.tables import ConfigError
 from tests.unit.service.rig import bearer, service_at
 
 OPTIONS = HubOptions("http://127.0.0.1:8081/hub/api", cache=Millis(60_000), timeout=Millis(1000))

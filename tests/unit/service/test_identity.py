@@ -15,14 +15,14 @@ from gpufair.client.exchange import Patience
 from gpufair.client.sync import Client
 from gpufair.clock import VirtualClock
 from gpufair.core.units import HOUR, Millis
-from gpufair.service import rights
-from gpufair.service.auth import Principal, Role
-from gpufair.service.config import ServiceOptions
-from gpufair.service.context import Context
-from gpufair.service.pace import HELD_S, Pace
+from gpufair.service.identity.auth import Principal, Role
+from gpufair.service.identity.pace import HELD_S, Pace
 from gpufair.service.problems import AsksTooOften
-from gpufair.service.rights import Right, UndeclaredRight, declared
-from gpufair.service.tokens import MOST_OF_ONE, Scope
+from gpufair.service.settings.config import ServiceOptions
+from gpufair.service.storage.tokens import MOST_OF_ONE, Scope
+from gpufair.service.web import rights
+from gpufair.service.web.context import Context
+from gpufair.service.web.rights import Right, UndeclaredRight, declared
 from tests.unit.service.rig import LAUNCH, bearer, service_at
 
 API = "/api/v1"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpufair.service import schema
-from gpufair.service.database import Place, StoreError, open_engine
-from gpufair.service.leadership import Deposed, Leadership
-from gpufair.service.store import Snapshot, Store, StoreUnavailable
+from gpufair.service.storage import schema
+from gpufair.service.storage.database import Place, StoreError, open_engine
+from gpufair.service.storage.leadership import Deposed, Leadership
+from gpufair.service.storage.store import Snapshot, Store, StoreUnavailable
 from tests.postgres import Postgres, postgres, run
 from tests.unit.service.test_schema import version_1
 from tests.unit.service.test_store import entry

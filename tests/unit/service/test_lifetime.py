@@ -9,8 +9,8 @@ import pytest
 
 from gpufair.clock import VirtualClock
 from gpufair.core.units import MINUTE, SECOND, Millis
-from gpufair.service.lifetime import Lifetime
-from gpufair.service.secrets import SecretError, Secrets
+from gpufair.service.identity.secrets import SecretError, Secrets
+from gpufair.service.lifecycle.lifetime import Lifetime
 from tests.unit.service.rig import START
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gpufair.service.context import Context
-from gpufair.service.details import Detail, Move
+from gpufair.service.web.context import Context
+from gpufair.service.workloads.details import Detail, Move
 from gpufair.wire import StartArgs, from_json
 from tests.unit.service.rig import service_at
 from tests.unit.service.test_agents import PORTS, FakeAgent, session, view

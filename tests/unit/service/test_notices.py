@@ -13,12 +13,12 @@ import pytest
 from gpufair.clock import VirtualClock
 from gpufair.core.model import Kind
 from gpufair.core.units import HOUR, SECOND, Millis
-from gpufair.service import outbox
-from gpufair.service.budget_watch import BudgetWatch, used_up
-from gpufair.service.journal import Journal
-from gpufair.service.notices import wanted
-from gpufair.service.notification_options import NotificationOptions, WebhookOptions
-from gpufair.service.outbox import Letter
+from gpufair.service.delivery.budget_watch import BudgetWatch, used_up
+from gpufair.service.settings.notification_options import NotificationOptions, WebhookOptions
+from gpufair.service.storage import outbox
+from gpufair.service.storage.journal import Journal
+from gpufair.service.storage.outbox import Letter
+from gpufair.service.workloads.notices import wanted
 from tests.unit.service.rig import START, cluster, quiet, runtime_at, service_at, spec, submit
 from tests.unit.service.test_agents import API, FakeAgent, session
 from tests.unit.service.test_runtime import started

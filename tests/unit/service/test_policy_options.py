@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpufair.core.model import Hungry, Policy
-from gpufair.service.codec import policy_digest
-from gpufair.service.config import parse_config
-from gpufair.service.policy_options import options
-from gpufair.service.tables import ConfigError
+from gpufair.service.settings.config import parse_config
+from gpufair.service.settings.policy_options import options
+from gpufair.service.settings.tables import ConfigError
+from gpufair.service.storage.codec import policy_digest
 
 OPERATORS = Path(__file__).parents[3] / "docs" / "operators.md"
 ROW = re.compile(r"^\| `(\[(?:policy|grace)\] \w+)` \| `([^`]+)` \| (.+) \|$", re.MULTILINE)

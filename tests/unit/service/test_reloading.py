@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpufair.core.units import HOUR
-from gpufair.service.config import load_config
+from gpufair.service.settings.config import load_config
 from tests.unit.service.rig import bearer, service_at
 
 API = "/api/v1"

@@ -16,11 +16,11 @@ import pytest
 from gpufair.clock import VirtualClock
 from gpufair.core import events as ev
 from gpufair.core.units import HOUR, MINUTE, Millis, WorkloadId
-from gpufair.service.archive import ArchiveError, open_archive, write_export
-from gpufair.service.replayed import Replayed, replay
-from gpufair.service.store import JOURNAL_FILE
-from gpufair.service.timeline import records
-from gpufair.service.turn import Turn
+from gpufair.service.archives.archive import ArchiveError, open_archive, write_export
+from gpufair.service.archives.replayed import Replayed, replay
+from gpufair.service.storage.store import JOURNAL_FILE
+from gpufair.service.storage.timeline import records
+from gpufair.service.workloads.turn import Turn
 from tests.unit.service.rig import START, cluster, quiet, runtime_at, spec, submit
 
 

@@ -11,8 +11,8 @@ from gpufair.clock import VirtualClock
 from gpufair.core import events as ev
 from gpufair.core.model import Kind, Outcome, Phase
 from gpufair.core.units import SECOND, Millis, WorkloadId
-from gpufair.service import retries
-from gpufair.service.runtime import Runtime
+from gpufair.service.runtime.runtime import Runtime
+from gpufair.service.workloads import retries
 from tests.unit.service.rig import START, cluster, quiet, runtime_at, service_at, spec, submit
 from tests.unit.service.test_agents import API, FakeAgent, session, view
 from tests.unit.service.test_time_limit import COMMAND, _pass, _up

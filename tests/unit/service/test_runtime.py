@@ -16,10 +16,10 @@ from gpufair.core.model import Phase
 from gpufair.core.snapshot import snapshot
 from gpufair.core.state import State
 from gpufair.core.units import HOUR, MINUTE, SECOND, Instant, Millis, WorkloadId, after
-from gpufair.service.asked import Closed, InternalError
-from gpufair.service.broadcast import Subscription
-from gpufair.service.store import StoreUnavailable
-from gpufair.service.turn import Turn
+from gpufair.service.runtime.broadcast import Subscription
+from gpufair.service.storage.store import StoreUnavailable
+from gpufair.service.workloads.asked import Closed, InternalError
+from gpufair.service.workloads.turn import Turn
 from tests.unit.service.rig import START, cluster, quiet, runtime_at, spec, submit
 
 

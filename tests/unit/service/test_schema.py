@@ -13,10 +13,10 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from gpufair.service import schema
-from gpufair.service.database import Place, metadata, open_engine
-from gpufair.service.schema import SCHEMA_VERSION, SchemaOutdated
-from gpufair.service.store import Snapshot, Store, StoreError, StoreUnavailable, chained, digest_of, sqlite_url
+from gpufair.service.storage import schema
+from gpufair.service.storage.database import Place, metadata, open_engine
+from gpufair.service.storage.schema import SCHEMA_VERSION, SchemaOutdated
+from gpufair.service.storage.store import Snapshot, Store, StoreError, StoreUnavailable, chained, digest_of, sqlite_url
 from tests.postgres import run
 from tests.unit.service.test_store import entry
 

@@ -28,8 +28,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from gpufair.service.config import parse_config
-from gpufair.service.notification_options import (
+from gpufair.service.delivery.senders import Mail, NotSent, Webhook, signature
+from gpufair.service.settings.config import parse_config
+from gpufair.service.settings.notification_options import (
     MailOptions,
     NoSecret,
     NotificationOptions,
@@ -37,8 +38,7 @@ from gpufair.service.notification_options import (
     WebhookOptions,
     safe_url,
 )
-from gpufair.service.senders import Mail, NotSent, Webhook, signature
-from gpufair.service.tables import ConfigError
+from gpufair.service.settings.tables import ConfigError
 
 NOTICE = {"id": "w.1.end", "kind": "end", "user": "ada", "text": "train\nhas completed — schön", "workload": "w", "allocation": "a"}
 NOW_S = 1_790_000_000.0

@@ -9,9 +9,9 @@ from gpufair.clock import VirtualClock
 from gpufair.core import events as ev
 from gpufair.core.snapshot import restore, snapshot
 from gpufair.core.units import CauseId, Instant
-from gpufair.service.archive import open_archive
-from gpufair.service.handed_out import KEPT_ENDED, snapshot_text
-from gpufair.service.replayed import replay
+from gpufair.service.archives.archive import open_archive
+from gpufair.service.archives.replayed import replay
+from gpufair.service.insight.handed_out import KEPT_ENDED, snapshot_text
 from tests.unit.service.rig import LAUNCH, START, bearer, cluster, runtime_at, service_at, spec, submit
 
 API = "/api/v1"

@@ -17,9 +17,9 @@ import pytest
 from gpufair.core.model import Allocation
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath
-from gpufair.service import budget_history, budget_requests
-from gpufair.service.budget_requests import BudgetRequest, Decision, Requests, Stage, Trial, UnknownRequest
-from gpufair.service.store import (
+from gpufair.service.storage import budget_history, budget_requests
+from gpufair.service.storage.budget_requests import BudgetRequest, Decision, Requests, Stage, Trial, UnknownRequest
+from gpufair.service.storage.store import (
     SCHEMA_VERSION,
     NewEntry,
     Snapshot,
@@ -195,7 +195,7 @@ def test_a_full_database_refuses_and_recovers(file_url: str) -> None:
 
 FULL_DISK = """
 import resource, signal, sys
-from gpufair.service.store import *
+from gpufair.service.storage.store import *
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = Store(sys.argv[1], "1")
 store.append([NewEntry(1, "first", "[]", "p")])
@@ -226,7 +226,7 @@ def test_writes_that_the_system_refuses(file_url: str) -> None:
 
 WRITER = """
 import sys
-from gpufair.service.store import *
+from gpufair.service.storage.store import *
 store = Store(sys.argv[1], "1")
 number = store.seq
 while True:

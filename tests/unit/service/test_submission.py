@@ -10,9 +10,9 @@ from gpufair.core.errors import InvalidSpec
 from gpufair.core.model import Allocation, Policy, WorkloadSpec
 from gpufair.core.tree import Tree
 from gpufair.core.units import HOUR, MINUTE, AllocationPath, Millis
-from gpufair.service.config import Config, Profile
-from gpufair.service.sizes import format_size, parse_size
-from gpufair.service.submission import Wanted, spec_of
+from gpufair.service.settings.config import Config, Profile
+from gpufair.service.settings.sizes import format_size, parse_size
+from gpufair.service.workloads.submission import Wanted, spec_of
 
 CONFIG = Config(
     profiles=(

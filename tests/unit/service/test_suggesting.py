@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from gpufair.core.units import HOUR, MINUTE, Instant, Millis
-from gpufair.service.config import parse_config
+from gpufair.service.settings.config import parse_config
 from tests.unit.service.rig import bearer, service_at
 from tests.unit.service.test_agents import API, FakeAgent, session, view
 from tests.unit.service.test_moving import running

@@ -13,10 +13,10 @@ from gpufair.client.reading import read
 from gpufair.core import events as ev
 from gpufair.core.model import Allocation, Kind, Node, Outcome, Shape, WorkloadSpec
 from gpufair.core.units import DAY, MINUTE, SECOND, AllocationPath, Instant, Millis, NodeName, WorkloadId
-from gpufair.service import codec
-from gpufair.service.store import Entry
-from gpufair.service.tour import Record, tour_view
-from gpufair.service.week import Week
+from gpufair.service.insight.tour import Record, tour_view
+from gpufair.service.insight.week import Week
+from gpufair.service.storage import codec
+from gpufair.service.storage.store import Entry
 from tests.unit.service.rig import LAUNCH, bearer, service_at
 from tests.world import CAUSE, FULL, LANDINGS, Delays, World
 

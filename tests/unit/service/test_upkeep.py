@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpufair.service.database import Place, StoreError
-from gpufair.service.outbox import Letter
-from gpufair.service.store import Snapshot, Store, sqlite_url
-from gpufair.service.upkeep import InTheWay, backup, check, restore
+from gpufair.service.archives.upkeep import InTheWay, backup, check, restore
+from gpufair.service.storage.database import Place, StoreError
+from gpufair.service.storage.outbox import Letter
+from gpufair.service.storage.store import Snapshot, Store, sqlite_url
 from tests.postgres import Postgres, run
 from tests.unit.service.test_store import entry
 

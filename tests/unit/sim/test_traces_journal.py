@@ -18,10 +18,10 @@ from gpufair.core.codec import encode
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import DEFAULT_POOL, Allocation, Kind, Node, Outcome, Policy, Shape
 from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, WorkloadId
-from gpufair.service.archive import open_archive, write_export
-from gpufair.service.codec import dump_actions, dump_event
-from gpufair.service.store import NewEntry, Store
-from gpufair.service.timeline import records, without_names
+from gpufair.service.archives.archive import open_archive, write_export
+from gpufair.service.storage.codec import dump_actions, dump_event
+from gpufair.service.storage.store import NewEntry, Store
+from gpufair.service.storage.timeline import records, without_names
 from gpufair.sim.traces import BadRow, Options, Row, Trace, TraceError, TraceTooLarge, read_trace
 from tests.world import CAUSE, FULL, LANDINGS, PROMPT, Audit, World
 

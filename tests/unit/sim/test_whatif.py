@@ -16,9 +16,9 @@ from gpufair.core.model import Allocation, Kind, Node, Phase, Policy, Shape, Wor
 from gpufair.core.snapshot import restore, snapshot
 from gpufair.core.state import State
 from gpufair.core.units import DAY, HOUR, MINUTE, AllocationPath, CauseId, Instant, Millis, NodeName, WorkloadId, since
-from gpufair.service import codec
-from gpufair.service.store import Entry
-from gpufair.service.timeline import records
+from gpufair.service.storage import codec
+from gpufair.service.storage.store import Entry
+from gpufair.service.storage.timeline import records
 from gpufair.sim import Cluster, Setting, worlds
 from gpufair.sim.costs import FREE, USUAL
 from gpufair.sim.engine import Engine

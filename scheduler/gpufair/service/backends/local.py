@@ -25,9 +25,9 @@ from gpufair.node.files import is_locked, read_json, write_json
 from gpufair.node.gpus import inventory, virtual
 from gpufair.node.machine import cpus, memory_bytes
 from gpufair.paths import private_dir
-from gpufair.service.config import NodeConfig
-from gpufair.service.dispatch import OWN_VARIABLES
-from gpufair.service.secrets import Secrets
+from gpufair.service.identity.secrets import Secrets
+from gpufair.service.nodes.dispatch import OWN_VARIABLES
+from gpufair.service.settings.config import NodeConfig
 from gpufair.wire import NodeInventory, to_json
 
 BACKOFF_S = (0.2, 30.0)

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Request
 
 from gpufair.client.answers import Acknowledged, Commands, Welcome
-from gpufair.service.context import context
-from gpufair.service.contract import answers
-from gpufair.service.models import NAME_PATTERN, Reports
+from gpufair.service.web.context import context
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import NAME_PATTERN, Reports
 from gpufair.wire import COMMAND_WAIT_S, AgentHello, Report, from_json, hello_proof, to_json
 
 router = APIRouter(prefix="/agents/{node}")

@@ -6,13 +6,13 @@ from fastapi import APIRouter, Request
 
 from gpufair.client.types import Workload as WorkloadView
 from gpufair.core.record import Workload
-from gpufair.service import amending, standin
-from gpufair.service.context import context
-from gpufair.service.contract import answers
-from gpufair.service.models import Amendment
 from gpufair.service.problems import BadRequest, Forbidden
 from gpufair.service.routes.workloads import Answer, Id, act
-from gpufair.service.turn import Turn
+from gpufair.service.web.context import context
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import Amendment
+from gpufair.service.workloads import amending, standin
+from gpufair.service.workloads.turn import Turn
 
 router = APIRouter(prefix="/workloads")
 

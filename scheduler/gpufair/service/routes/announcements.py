@@ -11,13 +11,13 @@ from pydantic import Field, StringConstraints
 from gpufair.client.announcing import Announcement as AnnouncementView
 from gpufair.client.announcing import Announcements
 from gpufair.core.units import Instant
-from gpufair.service import announcements
-from gpufair.service.announcements import Announcement
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.models import Strict
 from gpufair.service.problems import BadRequest
-from gpufair.service.turn import Turn
+from gpufair.service.storage import announcements
+from gpufair.service.storage.announcements import Announcement
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import Strict
+from gpufair.service.workloads.turn import Turn
 
 router = APIRouter(prefix="/announcements")
 Answer = dict[str, Any]

@@ -14,15 +14,16 @@ from pydantic import Field, StringConstraints
 
 from gpufair.client.budgeting import BudgetHistory, BudgetRequests
 from gpufair.client.budgeting import BudgetRequest as RequestView
-from gpufair.service import budget_changes, budget_history, budget_requests
-from gpufair.service.auth import Principal
-from gpufair.service.budget_changes import Terms
-from gpufair.service.budget_requests import BudgetRequest, Stage
-from gpufair.service.budgets import share_of
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.models import Line, PlainName, Strict
+from gpufair.service.budgets import budget_changes
+from gpufair.service.budgets.budget_changes import Terms
+from gpufair.service.identity.auth import Principal
 from gpufair.service.problems import BadRequest, NotFound
+from gpufair.service.settings.budgets import share_of
+from gpufair.service.storage import budget_history, budget_requests
+from gpufair.service.storage.budget_requests import BudgetRequest, Stage
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import Line, PlainName, Strict
 
 router = APIRouter(prefix="/budgets")
 Answer = dict[str, Any]

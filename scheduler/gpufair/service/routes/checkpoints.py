@@ -10,11 +10,11 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import StreamingResponse
 
 from gpufair.client.answers import CheckedCheckpoints, Removed
-from gpufair.service import kept
-from gpufair.service.context import context
-from gpufair.service.contract import answers, streams
-from gpufair.service.models import ID_PATTERN, Nothing, Pruning
+from gpufair.service.insight import kept
 from gpufair.service.routes.workloads import Answer, owned
+from gpufair.service.web.context import context
+from gpufair.service.web.contract import answers, streams
+from gpufair.service.web.models import ID_PATTERN, Nothing, Pruning
 
 router = APIRouter(prefix="/workloads")
 Id = Annotated[str, Path(pattern=ID_PATTERN)]

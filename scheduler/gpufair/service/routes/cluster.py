@@ -16,19 +16,20 @@ from gpufair.client.types import Budgets as BudgetTree
 from gpufair.core import events as ev
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, NodeName, after
-from gpufair.service import budget_changes, views
-from gpufair.service.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
-from gpufair.service.context import Context, context, principal
-from gpufair.service.contract import answers
-from gpufair.service.explained import allocation_view
-from gpufair.service.models import NAME_PATTERN, Drain
-from gpufair.service.pages import Cursor, Limit, cut, place
+from gpufair.service.budgets import budget_changes
+from gpufair.service.insight.explained import allocation_view
 from gpufair.service.problems import BadRequest, NotFound
 from gpufair.service.routes.workloads import Fields, listed
-from gpufair.service.submission import span_of
-from gpufair.service.tables import hint
-from gpufair.service.timeline import records, without_names
-from gpufair.service.turn import Turn
+from gpufair.service.settings.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
+from gpufair.service.settings.tables import hint
+from gpufair.service.storage.timeline import records, without_names
+from gpufair.service.web.context import Context, context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import NAME_PATTERN, Drain
+from gpufair.service.web.pages import Cursor, Limit, cut, place
+from gpufair.service.workloads import views
+from gpufair.service.workloads.submission import span_of
+from gpufair.service.workloads.turn import Turn
 from gpufair.wire import API_VERSION
 
 router = APIRouter()

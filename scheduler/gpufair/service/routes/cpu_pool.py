@@ -9,10 +9,10 @@ from fastapi import APIRouter, Body, Request
 from gpufair.client.types import CpuPool
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
-from gpufair.service.auth import Principal
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.models import JoinPool
+from gpufair.service.identity.auth import Principal
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import JoinPool
 
 router = APIRouter()
 Answer = dict[str, Any]

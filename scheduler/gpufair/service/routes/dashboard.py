@@ -15,14 +15,14 @@ from fastapi.responses import RedirectResponse, Response
 
 from gpufair.client.access import Link
 from gpufair.core.units import HOUR
-from gpufair.service.audit import Doer, doer
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.gate import cookie_name, cookie_of, of_our_page
-from gpufair.service.links import LASTS_S
-from gpufair.service.models import Login
+from gpufair.service.identity.links import LASTS_S
 from gpufair.service.problems import Forbidden, NotFound, Unauthorized
-from gpufair.service.tokens import Scope
+from gpufair.service.storage.audit import Doer, doer
+from gpufair.service.storage.tokens import Scope
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.gate import cookie_name, cookie_of, of_our_page
+from gpufair.service.web.models import Login
 
 router = APIRouter(include_in_schema=False)
 api = APIRouter(prefix="/dashboard")

@@ -12,13 +12,13 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
 from gpufair.core.model import Phase
-from gpufair.service.auth import Principal
-from gpufair.service.broadcast import OTHERS, Change, Subscription
-from gpufair.service.context import Context, context, principal
-from gpufair.service.contract import streams
-from gpufair.service.models import NAME_PATTERN
+from gpufair.service.identity.auth import Principal
 from gpufair.service.problems import TooManyStreams
 from gpufair.service.routes.workloads import shown
+from gpufair.service.runtime.broadcast import OTHERS, Change, Subscription
+from gpufair.service.web.context import Context, context, principal
+from gpufair.service.web.contract import streams
+from gpufair.service.web.models import NAME_PATTERN
 
 router = APIRouter()
 HEARTBEAT_S = 15.0

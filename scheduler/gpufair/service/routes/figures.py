@@ -13,12 +13,12 @@ from gpufair.client.insight import Pyramid as PyramidOfPools
 from gpufair.core.pyramid import Pyramid
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, Instant
-from gpufair.service.context import context
-from gpufair.service.contract import answers
-from gpufair.service.figures import delivered_view, over_time_view, pyramid_view
-from gpufair.service.models import NAME_PATTERN
+from gpufair.service.insight.figures import delivered_view, over_time_view, pyramid_view
 from gpufair.service.problems import BadRequest, NotFound
-from gpufair.service.tables import hint
+from gpufair.service.settings.tables import hint
+from gpufair.service.web.context import context
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import NAME_PATTERN
 
 router = APIRouter()
 Answer = dict[str, Any]

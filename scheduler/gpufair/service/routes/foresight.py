@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query, Request
 from gpufair.client.insight import Coaching, Preview
 from gpufair.core.state import State
 from gpufair.core.units import HOUR, Millis, after
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.foreseen import coaching_view, preview_view
-from gpufair.service.models import Question
-from gpufair.service.submission import span_of, spec_of
+from gpufair.service.insight.foreseen import coaching_view, preview_view
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import Question
+from gpufair.service.workloads.submission import span_of, spec_of
 
 router = APIRouter()
 Answer = dict[str, Any]

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request
 
 from gpufair.client.access import Audit, MadeToken, TokenView, TokenViews
-from gpufair.service import audit
-from gpufair.service.auth import Principal
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.models import PlainName, TokenWish
+from gpufair.service.identity.auth import Principal
 from gpufair.service.problems import Forbidden, NotFound
-from gpufair.service.submission import span_of
-from gpufair.service.tokens import Scope
+from gpufair.service.storage import audit
+from gpufair.service.storage.tokens import Scope
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import PlainName, TokenWish
+from gpufair.service.workloads.submission import span_of
 
 router = APIRouter()
 Answer = dict[str, Any]

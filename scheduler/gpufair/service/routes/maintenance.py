@@ -12,12 +12,12 @@ from gpufair.core import events as ev
 from gpufair.core.model import Maintenance
 from gpufair.core.state import State
 from gpufair.core.units import Instant, NodeName
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.models import ID_PATTERN, Closure
 from gpufair.service.problems import BadRequest, NotFound
-from gpufair.service.turn import Turn
-from gpufair.service.views import maintenance_view
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import ID_PATTERN, Closure
+from gpufair.service.workloads.turn import Turn
+from gpufair.service.workloads.views import maintenance_view
 
 router = APIRouter(prefix="/maintenance")
 Answer = dict[str, Any]

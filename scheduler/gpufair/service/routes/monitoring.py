@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from gpufair.client.answers import Readiness
-from gpufair.service.context import context
-from gpufair.service.contract import answers, streams
-from gpufair.service.metrics import CONTENT_TYPE, exposition, families
+from gpufair.service.insight.metrics import CONTENT_TYPE, exposition, families
+from gpufair.service.web.context import context
+from gpufair.service.web.contract import answers, streams
 
 router = APIRouter()
 

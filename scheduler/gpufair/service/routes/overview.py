@@ -10,9 +10,9 @@ from gpufair.client.overview import Cards, OpenAllocations, card
 from gpufair.client.reading import read
 from gpufair.client.types import Workload
 from gpufair.core.model import Phase
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.models import PlainName
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import PlainName
 
 router = APIRouter()
 Answer = dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from gpufair.client.answers import Reloaded
-from gpufair.service.contract import answers
+from gpufair.service.web.contract import answers
 
 router = APIRouter()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from gpufair.client.answers import Snapshot
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.handed_out import snapshot_text
+from gpufair.service.insight.handed_out import snapshot_text
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
 
 router = APIRouter()
 

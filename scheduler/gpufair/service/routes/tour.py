@@ -11,11 +11,11 @@ from gpufair.client.insight import Tour
 from gpufair.core.model import WorkloadSpec
 from gpufair.core.state import State
 from gpufair.core.units import Instant, WorkloadId
-from gpufair.service.context import context, principal
-from gpufair.service.contract import answers
-from gpufair.service.models import PlainName
-from gpufair.service.tour import SPAN, Record, tour_view
-from gpufair.service.week import Week
+from gpufair.service.insight.tour import SPAN, Record, tour_view
+from gpufair.service.insight.week import Week
+from gpufair.service.web.context import context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import PlainName
 
 router = APIRouter()
 MOST_ENTRIES: Final = 200_000  # the newest of the week: reading them takes seconds

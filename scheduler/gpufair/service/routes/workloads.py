@@ -19,19 +19,20 @@ from gpufair.core.errors import WrongPhase
 from gpufair.core.model import HOLDING, Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
-from gpufair.service import dependencies, kept, moving, notices, retries, standin, time_limit
-from gpufair.service.auth import Principal
-from gpufair.service.context import Context, context, principal
-from gpufair.service.contract import answers
-from gpufair.service.details import Pending
-from gpufair.service.explained import explanation_view
-from gpufair.service.models import ID_PATTERN, Extension, Nothing, PlainName, Restoring, Resume, Submission
-from gpufair.service.outputs import MAX_PAGE_BYTES, log_of
-from gpufair.service.pages import Cursor, Key, Limit, cut, place
+from gpufair.service.identity.auth import Principal
+from gpufair.service.insight import kept
+from gpufair.service.insight.explained import explanation_view
+from gpufair.service.insight.outputs import MAX_PAGE_BYTES, log_of
 from gpufair.service.problems import BadRequest, Forbidden, NotFound
-from gpufair.service.submission import pools_for, span_of, spec_of
-from gpufair.service.turn import Turn
-from gpufair.service.views import masked
+from gpufair.service.web.context import Context, context, principal
+from gpufair.service.web.contract import answers
+from gpufair.service.web.models import ID_PATTERN, Extension, Nothing, PlainName, Restoring, Resume, Submission
+from gpufair.service.web.pages import Cursor, Key, Limit, cut, place
+from gpufair.service.workloads import dependencies, moving, notices, retries, standin, time_limit
+from gpufair.service.workloads.details import Pending
+from gpufair.service.workloads.submission import pools_for, span_of, spec_of
+from gpufair.service.workloads.turn import Turn
+from gpufair.service.workloads.views import masked
 
 router = APIRouter(prefix="/workloads")
 Id = Annotated[str, Path(pattern=ID_PATTERN)]

@@ -1,0 +1,1 @@
+"""How budgets change while the service runs, and who hears of it."""

@@ -1,0 +1,1 @@
+"""How notices reach people: taken from the outbox, and sent by mail or webhook."""

@@ -1,0 +1,1 @@
+"""Who asks: users, tokens and their limits, and the one secret behind them."""

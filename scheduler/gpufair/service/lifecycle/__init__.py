@@ -1,0 +1,1 @@
+"""How a service begins, stands by, takes a changed configuration into use, and ends."""

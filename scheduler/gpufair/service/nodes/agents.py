@@ -1,0 +1,317 @@
+"""Agents as the service sees them: hello, commands, reports, silence. This is where decisions meet what really runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from gpufair.core import events as ev
+from gpufair.core.actions import Action
+from gpufair.core.errors import GpufairError, InvalidSpec
+from gpufair.core.model import HOLDING
+from gpufair.core.record import Workload
+from gpufair.core.state import State
+from gpufair.core.units import Millis, NodeName, WorkloadId
+from gpufair.service.nodes.dispatch import Dispatcher, hosts
+from gpufair.service.nodes.inventory import node_of, offered
+from gpufair.service.nodes.reports import ReportReader
+from gpufair.service.problems import BadRequest
+from gpufair.service.runtime.runtime import Runtime
+from gpufair.service.workloads import standin
+from gpufair.service.workloads.asked import Closed, Step
+from gpufair.service.workloads.turn import Turn
+from gpufair.wire import API_VERSION, COMMAND_WAIT_S, AgentHello, Command, NodeInventory, Report, WireError
+
+# After a hello an agent sends what it could not deliver before. What it neither runs nor reports by then is gone.
+SETTLE_S = 5.0
+TERMINAL = frozenset({"released", "exited", "start_failed"})
+
+Key = tuple[WorkloadId, int]  # workload, incarnation
+
+_log = logging.getLogger(__name__)
+
+
+class AgentHub:
+    """Speaks with all agents, and is the runtime's backend wherever agents run the workloads."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        dispatcher: Dispatcher,
+        expected: Mapping[str, NodeInventory],
+        silence: Millis,
+        settle_s: float = SETTLE_S,
+        remote: Mapping[str, NodeInventory] | None = None,
+        epoch: int = 0,
+    ) -> None:
+        """``expected``: what each node of this machine offers. ``remote``: name, pool and labels of those whose agents
+        say themselves what they have. ``epoch``: of this service's leadership; agents obey none of an older one."""
+        self.epoch = epoch
+        self._runtime, self._dispatcher = runtime, dispatcher
+        self._expected = dict(expected)  # what each node offers, as far as that is known
+        self._remote = dict(remote or {})
+        self._silence = silence
+        # A poll in progress is no sign of life, so it must end well before the agent counts as silent.
+        self._wait_s = min(COMMAND_WAIT_S, silence / 3000)
+        self._settle_s = settle_s
+        self._reader = ReportReader(dispatcher)
+        dispatcher.detail_of = runtime.detail
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- towards the runtime --------------------------------------------------------------------------------------
+
+    def perform(self, actions: Sequence[Action], state: State) -> None:
+        """Tell the agents (``Backend.perform``)."""
+        for action in actions:
+            self._dispatcher.perform(action, state)
+
+    async def start(self) -> None:
+        """Tell the core which nodes there are, and begin to watch for silence.
+
+        A new node counts as there at once, so that nobody who asks in the first second finds nothing; if its agent
+        stays silent, it is lost like any other.
+        """
+        await self._runtime.do(self._join_configured)
+        now = self._runtime.now()
+        for node in (*self._expected, *self._remote):
+            self._dispatcher.channel(node).last_seen = now
+        self._spawn(self._watch())
+
+    async def close(self) -> None:
+        """Stop watching, and end all polls."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for channel in self._dispatcher.channels.values():
+            channel.boot = ""
+            channel.arrived.set()
+
+    def last_seen(self, node: str) -> int | None:
+        """When an agent was last heard; None: not yet."""
+        channel = self._dispatcher.channels.get(node)
+        return channel.last_seen if channel else None
+
+    def gpu_ids(self, node: str) -> tuple[str, ...]:
+        """The GPUs of a node, by configuration, in its own order; none of a node that is in none."""
+        inventory = self._expected.get(node)
+        return inventory.gpu_ids if inventory else ()
+
+    def heard(self, node: str) -> bool:
+        """Whether an agent of this node has said hello to this service."""
+        channel = self._dispatcher.channels.get(node)
+        return bool(channel and channel.boot)
+
+    # -- towards the agents ---------------------------------------------------------------------------------------
+
+    async def hello(self, node: str, hello: AgentHello) -> dict[str, object]:
+        """An agent came up, or found a restarted service: agree on what is to run.
+
+        Raises:
+            BadRequest: It speaks another version, or for another node.
+        """
+        if hello.api_version != API_VERSION:
+            raise BadRequest(
+                f"the agent speaks version {hello.api_version}, this service {API_VERSION}; update the older"
+            )
+        if hello.node.name != node or not hello.boot:
+            raise BadRequest(
+                f"a hello to {node!r} has to be of that node, with a boot id; it names {hello.node.name!r}"
+            )
+        if node in self._remote:
+            self._expected[node] = offered(hello.node, self._remote[node])
+            self._dispatcher.addresses[node] = hello.node.host
+        running = {(WorkloadId(workload), incarnation) for workload, incarnation in hello.running}
+        after, number, wanted = await self._runtime.do(lambda turn: self._greet(turn, node, hello.boot, running))
+        self._dispatcher.channel(node).last_seen = self._runtime.now()
+        known = sorted(key for key in wanted if key in running)
+        _log.info("agent of node %s said hello: runs %d, %d of them expected", node, len(running), len(known))
+        if missing := wanted - running:
+            self._spawn(self._settle(node, number, missing))
+        return {"after": after, "expected": [list(key) for key in known], "epoch": self.epoch}
+
+    async def commands(self, node: str, after: int, boot: str, wait_s: float = COMMAND_WAIT_S) -> list[Command]:
+        """What the agent is to do next; waits for it for up to ``wait_s``.
+
+        Raises:
+            HelloFirst: Its boot is not known.
+        """
+        channel = self._dispatcher.channel(node)
+        channel.last_seen = self._runtime.now()
+        try:
+            return await channel.poll(after, boot, min(wait_s, self._wait_s))
+        finally:
+            channel.last_seen = self._runtime.now()
+
+    async def reports(self, node: str, boot: str, reports: Sequence[Report]) -> int:
+        """Take reports in; they are durable when this returns.
+
+        Returns: The number of the last one.
+
+        Raises:
+            HelloFirst: The boot is not known.
+            StoreUnavailable: They could not be journalled: send them again.
+        """
+        channel = self._dispatcher.channel(node)
+        channel.require(boot)
+        channel.last_seen = self._runtime.now()
+        news = [report for report in reports if report.seq > channel.acked]
+        if news:
+            await self._runtime.do(lambda turn: self._take(turn, node, news))
+            if channel.boot == boot:
+                channel.acked = max(channel.acked, *(report.seq for report in news))
+        return channel.acked
+
+    def send(self, workload: Workload, kind: str, args: dict[str, Any] | None = None) -> None:
+        """Send a user's command to every host of a workload."""
+        self._dispatcher.tell(workload, kind, workload.incarnation, args)
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def _join_configured(self, turn: Turn) -> None:
+        known = {view.node.name: view for view in turn.state.nodes()}
+        for name, inventory in self._expected.items():
+            view = known.get(NodeName(name))
+            # One that is lost is there again when its agent has said what still runs on it.
+            if view is None or (not view.lost and view.node != node_of(inventory)):
+                self._join(turn, inventory)
+        for node, view in known.items():
+            # A remote one that was there is taken to be there until it has been silent for too long.
+            if node not in self._expected and node not in self._remote and not view.lost:
+                turn.handle(ev.NodeLost(turn.now, turn.cause(), node))
+
+    def _join(self, turn: Turn, inventory: NodeInventory) -> None:
+        node = node_of(inventory)
+        try:
+            turn.handle(ev.NodeJoined(turn.now, turn.cause(), node))
+        except InvalidSpec as err:
+            # Its configuration shrank while workloads run on it: they lose it, and its agent ends them.
+            _log.warning("node %s: %s", node.name, err)
+            turn.handle(ev.NodeLost(turn.now, turn.cause(), node.name))
+
+    def _rejoin(self, turn: Turn, node: str) -> None:
+        """A node that is new, was lost, or has become another one is there (again), once nothing runs on it that should
+        not."""
+        inventory = self._expected.get(node)
+        if inventory is None or self._dispatcher.channel(node).strays:
+            return
+        known = turn.state.facts.nodes.get(NodeName(node))
+        if known is None or known.lost or (node in self._remote and known.node != node_of(inventory)):
+            self._join(turn, inventory)
+
+    def _greet(self, turn: Turn, node: str, boot: str, running: set[Key]) -> tuple[int, int, set[Key]]:
+        """Begin a boot: where to poll from, which hello of the node this is, and which workloads hold GPUs on it.
+
+        A lost node is there again.
+        """
+        inventory = self._expected.get(node)
+        held = _held_on(turn.state, node) if inventory is not None else []
+        # The line is begun anew in the very turn that looks at the state: what is decided before is repeated here,
+        # what is decided later is added after it, and what is decided in this turn is left out the second time.
+        wanted = {(workload.id, workload.incarnation) for workload in held}
+        channel = self._dispatcher.channel(node)
+        after = channel.hello(boot, running - wanted)
+        number = channel.hellos
+        for workload in held:
+            self._repeat(turn, workload, node, (workload.id, workload.incarnation) in running)
+        self._rejoin(turn, node)
+        return after, number, wanted
+
+    def _repeat(self, turn: Turn, workload: Workload, node: str, runs: bool) -> None:
+        self._dispatcher.due(workload, node, runs, turn.state)
+        if runs and node in hosts(workload):
+            for pending in turn.detail(workload.id).pending:
+                if pending.incarnation == workload.incarnation:
+                    self._dispatcher.channel(node).send(pending.kind, workload.id, workload.incarnation, pending.args)
+
+    def _take(self, turn: Turn, node: str, reports: Sequence[Report]) -> None:
+        for report in reports:
+            try:
+                self._reader.take(turn, node, report)
+            except WireError as err:
+                # Refusing it would make the agent send it for ever.
+                _log.warning("a report of node %s about %s is left out: %s", node, report.workload[:80], err)
+            except GpufairError as err:
+                _log.warning("a report of node %s about %s was refused: %s", node, report.workload[:80], err)
+            if report.kind in TERMINAL:
+                self._dispatcher.channel(node).ended(report.workload, report.incarnation)
+        self._reader.measured(turn, node, reports)
+        self._rejoin(turn, node)
+
+    # -- watching -------------------------------------------------------------------------------------------------
+
+    async def _settle(self, node: str, number: int, missing: set[Key]) -> None:
+        """What a node should run but doesn't, and about which it has nothing to report, is gone.
+
+        Only the latest hello counts: what was missing at an earlier one may have been started since.
+        """
+        await asyncio.sleep(self._settle_s)
+        channel = self._dispatcher.channel(node)
+
+        def step(turn: Turn) -> None:
+            if channel.hellos != number or not channel.boot:
+                return
+            for workload in _held_on(turn.state, node):
+                started = (str(workload.id), workload.incarnation, "start") in channel.once
+                awaited = standin.waits_for(turn.state, workload.id)
+                gone = (workload.id, workload.incarnation) in missing and not started and not awaited
+                if gone and node in hosts(workload):
+                    _log.warning("node %s has lost workload %s", node, workload.id)
+                    self._reader.gone(turn, node, workload)
+
+        await self._try(step, f"declaring what node {node} has lost")
+
+    async def _watch(self) -> None:
+        """Lose the nodes whose agents have been silent for too long."""
+        interval_s = max(0.05, min(1.0, self._silence / 4000))
+        last = self._runtime.now()
+        while True:
+            await asyncio.sleep(interval_s)
+            now = self._runtime.now()
+            # If this task itself did not run (a laptop slept), nobody could be heard meanwhile.
+            overslept = now - last > self._silence / 2
+            last = now
+            for node in {**self._expected, **self._remote}:
+                channel = self._dispatcher.channel(node)
+                if overslept and channel.last_seen is not None:
+                    channel.last_seen = now
+                if channel.last_seen is not None and now - channel.last_seen > self._silence:
+                    channel.last_seen = None
+                    channel.boot = ""  # it has to say hello, so that what it runs is compared
+                    channel.arrived.set()
+                    _log.warning("node %s has been silent for %.0f s: lost", node, self._silence / 1000)
+                    await self._try(_lose(NodeName(node)), f"losing node {node}")
+
+    async def _try(self, step: Step[None], what: str) -> None:
+        while True:
+            try:
+                await self._runtime.do(step)
+            except Closed:
+                return
+            except GpufairError as err:
+                _log.warning("%s: %s; trying again", what, err)
+                await asyncio.sleep(1.0)
+            else:
+                return
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _lose(node: NodeName) -> Step[None]:
+    def step(turn: Turn) -> None:
+        if any(view.node.name == node and not view.lost for view in turn.state.nodes()):
+            turn.handle(ev.NodeLost(turn.now, turn.cause(), node))
+
+    return step
+
+
+def _held_on(state: State, node: str) -> list[Workload]:
+    return [
+        workload
+        for workload in (state.workload(one) for one in sorted(state.facts.holding))
+        if workload.phase in HOLDING and workload.held and any(lease.node == node for lease in workload.held.leases)
+    ]

@@ -1,0 +1,49 @@
+"""What a machine offers: as its agent says it, as the configuration has it, and as the core knows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from gpufair.core.model import Node
+from gpufair.core.units import NodeName, PoolName
+from gpufair.service.problems import BadRequest
+from gpufair.service.settings.config import MAX_GPUS
+from gpufair.wire import NodeInventory
+
+LONGEST = 200  # characters of a type or an address
+
+
+def offered(said: NodeInventory, configured: NodeInventory) -> NodeInventory:
+    """What a remote node offers: it knows its GPUs, the configuration where it belongs.
+
+    Raises:
+        BadRequest: No machine is like that.
+    """
+    if len(said.gpu_ids) > MAX_GPUS or len(set(said.gpu_ids)) != len(said.gpu_ids):
+        raise BadRequest(
+            f"node {said.name!r} names {len(said.gpu_ids)} GPUs; they have to differ, and be {MAX_GPUS} at most"
+        )
+    if max(len(said.gpu_type), len(said.host)) > LONGEST:
+        raise BadRequest(f"node {said.name!r}: its type of GPU or its address is longer than {LONGEST} characters")
+    return replace(
+        said,
+        pool=configured.pool,
+        labels=configured.labels,
+        gpu_type=configured.gpu_type or said.gpu_type,
+        cpus=max(0, said.cpus),
+        memory_bytes=max(0, said.memory_bytes),
+    )
+
+
+def node_of(inventory: NodeInventory) -> Node:
+    """The node of the core."""
+    return Node(
+        name=NodeName(inventory.name),
+        gpus=len(inventory.gpu_ids),
+        gpu_type=inventory.gpu_type,
+        pool=PoolName(inventory.pool),
+        labels=MappingProxyType(dict(inventory.labels)),
+        cpus=inventory.cpus or None,  # unknown ones are not counted
+        memory=inventory.memory_bytes or None,
+    )

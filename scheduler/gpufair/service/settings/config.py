@@ -1,0 +1,454 @@
+"""The service's configuration: ``gpufair.toml``, checked as a whole before anything starts.
+
+Looked up at ``--config``, ``$GPUFAIR_CONFIG``, ``$XDG_CONFIG_HOME/gpufair/gpufair.toml``, ``/etc/xdg/gpufair/gpufair.toml``;
+with none of them the defaults suit a laptop. An error names the file, the line, what was given and what is allowed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpufair.core.model import Allocation, Kind, Policy
+from gpufair.core.units import HOUR, MINUTE, SECOND, AllocationPath, Millis
+from gpufair.service.settings.budgets import WHOLE_TREE, Budgets, read_budgets
+from gpufair.service.settings.cpu_pool_options import CpuPoolOptions, read_cpu_pool
+from gpufair.service.settings.durations import format_duration
+from gpufair.service.settings.hub_options import HubOptions, read_hub
+from gpufair.service.settings.notification_options import NotificationOptions, read_notifications
+from gpufair.service.settings.policy_options import OFF, YEAR, read_policy
+from gpufair.service.settings.store_options import StoreOptions, read_store
+from gpufair.service.settings.tables import NAME, ConfigError, Table, hint, shown
+from gpufair.service.settings.toml_source import TomlSource, TomlSyntaxError
+
+MAX_CONFIG_BYTES = 1 << 20
+MAX_GPUS = 1024  # of one node; the largest machines sold have 72
+MAX_NODES = 4096
+MAX_CPUS = 4096
+# A notebook that computes nothing for so long gives its GPUs back: in a trace of a lab 1 h frees nearly as much as 15 min.
+AUTOSAVE_SHARE = 0.05  # of the time, for checkpoints after cells
+IDLE_RELEASE = HOUR
+SUGGEST_CPU_AFTER = Millis(2 * HOUR)
+UNTIL_IDLE = "until idle"
+ALL = "*"  # of the budget tree
+VIRTUAL_GPUS = 2  # of a laptop without NVML
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """How the service runs. ``linger`` None: until no session is busy."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0 = any free one
+    linger: Millis | None = Millis(15 * MINUTE)
+    agent_silence: Millis = Millis(30 * SECOND)  # a node is lost after that
+    snapshot_every: int = 1000  # events
+    requests_per_s: int = 100  # of one token, in the long run; 0: any number
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """A node that the local backend runs an agent for, or another machine (``remote``), whose agent says what it has.
+
+    ``gpus`` None: those that NVML finds. ``cpus`` and ``memory`` (bytes) None: what the machine has.
+    """
+
+    name: str
+    gpus: int | None
+    gpu_type: str = ""
+    pool: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cpus: int | None = None
+    memory: int | None = None
+    device_files: tuple[str, ...] = ()  # patterns of files which only those hold open who use its GPUs
+    fallback_gpus: int = 0  # virtual ones where ``gpus`` is None and NVML finds none
+    remote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a kernelspec or ``--profile`` stands for. ``allocation`` "": the user's first open one.
+
+    ``cpus`` and ``memory`` (bytes) are taken on each node; ``within``, ``exclude`` and ``where`` are as in the core's
+    ``Shape``. ``priority`` None: by what is asked for (``submission.usual_priority``).
+    """
+
+    name: str
+    display_name: str
+    gpus: int
+    nodes: int = 1
+    gpu_type: str = ""
+    allocation: str = ""
+    min_runtime: Millis = Millis(0)
+    kind: Kind = Kind.SESSION
+    grace: Millis | None = None
+    priority: int | None = None
+    expected: Millis | None = None  # how long it needs its GPUs in all
+    idle_release: Millis | None = IDLE_RELEASE  # of a session without a running cell; None: never
+    movable: bool = False  # may be moved off a node that is to be emptied, though it is protected
+    cpus: int = 0
+    memory: int = 0
+    within: str = ""
+    exclude: tuple[str, ...] = ()
+    where: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All options. ``users`` empty: anybody the operator names. ``source`` None: no file was found."""
+
+    service: ServiceOptions = ServiceOptions()
+    store: StoreOptions = field(default_factory=StoreOptions)
+    policy: Policy = field(default_factory=Policy)
+    nodes: tuple[NodeConfig, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+    users: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
+    auditors: tuple[str, ...] = ()  # see everything, change nothing
+    # Who may try budgets on the live state, and decide how these allocations are divided (WHOLE_TREE: all of it).
+    budget_owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=lambda: Budgets((Allocation(AllocationPath("default")),)))
+    autosave_share: float = AUTOSAVE_SHARE
+    checkpoint_store: Mapping[str, object] = field(default_factory=dict)  # fields of the node's ``StoreOptions``
+    checkpoint_url: str = ""  # where checkpoints are kept; empty: in the state folder
+    suggest_cpu_after: Millis = SUGGEST_CPU_AFTER  # sessions whose GPUs nobody touched for so long; 0: never
+    cpu_pool: CpuPoolOptions = field(default_factory=CpuPoolOptions)
+    notifications: NotificationOptions = field(default_factory=NotificationOptions)
+    hub: HubOptions = field(default_factory=HubOptions)
+    budgets_file: Path | None = None
+    source: Path | None = None
+
+
+DEFAULT_NODES = (NodeConfig("local", None, fallback_gpus=VIRTUAL_GPUS), NodeConfig("cpu", 0))
+DEFAULT_PROFILES = (
+    Profile("1gpu", "Python 3 (1 GPU)", gpus=1, min_runtime=HOUR),
+    Profile("cpu", "Python 3 (CPU, gpufair)", gpus=0),
+)
+
+
+def find_config(explicit: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The configuration file to read; None: there is none, the defaults hold.
+
+    Raises:
+        ConfigError: One was named (``--config`` or ``$GPUFAIR_CONFIG``) and isn't there.
+    """
+    for how, named in (("--config", explicit), ("$GPUFAIR_CONFIG", environ.get("GPUFAIR_CONFIG"))):
+        if named is not None and str(named):
+            path = Path(named).expanduser().absolute()
+            if not path.is_file():
+                raise ConfigError(f"{how} names this file but there is no such file", str(path), None)
+            return path
+    home = environ.get("XDG_CONFIG_HOME", "")
+    base = Path(home) if Path(home).is_absolute() else Path.home() / ".config"
+    for folder in (base, Path("/etc/xdg")):
+        path = folder / "gpufair" / "gpufair.toml"
+        if path.is_file():
+            return path
+    return None
+
+
+def load_config(path: Path | None) -> Config:
+    """The configuration in ``path`` and the budgets file that it names; the defaults for None.
+
+    Raises:
+        ConfigError: Something in it is not valid, or it can't be read.
+        gpufair.core.errors.BudgetError: The budgets file is not valid.
+    """
+    if path is None:
+        return Config(nodes=DEFAULT_NODES, profiles=DEFAULT_PROFILES)
+    config = parse_config(read_limited(path, MAX_CONFIG_BYTES), str(path))
+    if config.budgets_file is not None:
+        # Relative to the configuration, not to where somebody happened to stand.
+        budgets_file = (path.parent / config.budgets_file).absolute()
+        if not budgets_file.exists():
+            source = TomlSource(read_limited(path, MAX_CONFIG_BYTES))
+            raise ConfigError(
+                f"budgets names {budgets_file}, which is not there; correct the path (it counts from this file)",
+                str(path),
+                source.line(("budgets",)),
+            )
+        budgets = read_budgets(budgets_file, config.users)
+        config = replace(config, budgets=budgets, budgets_file=budgets_file)
+    _check_allocations(config, str(path))
+    return replace(config, source=path)
+
+
+def read_limited(path: Path, limit: int) -> str:
+    """The text of ``path``.
+
+    Raises:
+        ConfigError: It can't be read, is larger than ``limit`` bytes, or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as err:
+        raise ConfigError(f"cannot be read: {err.strerror or err}", str(path), None) from err
+    if len(data) > limit:
+        raise ConfigError(f"is larger than {limit:,} bytes", str(path), None)
+    try:
+        # Some editors begin a file with a byte order mark; nobody sees it, and it means nothing.
+        return data.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError as err:
+        raise ConfigError("is not UTF-8 text", str(path), data[: err.start].count(b"\n") + 1) from err
+
+
+def parse_config(text: str, file: str) -> Config:
+    """The configuration in ``text``. The budgets file is named but not read.
+
+    Raises:
+        ConfigError: Something in it is not valid; ``file`` is what the error calls it.
+    """
+    try:
+        source = TomlSource(text)
+    except TomlSyntaxError as err:
+        raise ConfigError(f"is not valid TOML: {err}", file, err.line) from err
+    root = Table(source, file, (), source.data)
+    policy = read_policy(root.table("policy"), root.table("grace"))
+    nodes = tuple(_node(table) for table in root.tables("node"))
+    profiles = tuple(_profile(table, policy) for table in root.tables("profile"))
+    _refuse_repeats(root, "node", [node.name for node in nodes])
+    _refuse_repeats(root, "profile", [profile.name for profile in profiles])
+    if len(nodes) > MAX_NODES:
+        root.fail(f"{len(nodes)} nodes are configured; at most {MAX_NODES} are allowed", "node")
+    _refuse_two_autos(root, nodes)
+    budgets_file = Path(root.text("budgets", "", longest=4096)) if root.has("budgets") else None
+    if budgets_file == Path():
+        root.fail('budgets has to name a file, like "budgets.toml"', "budgets")
+    config = Config(
+        service=_service(root.table("service")),
+        store=read_store(root.table("store"), Path(file).absolute().parent),
+        policy=policy,
+        nodes=nodes or DEFAULT_NODES,
+        profiles=profiles or DEFAULT_PROFILES,
+        users=_users(root, "users"),
+        operators=_users(root, "operators"),
+        auditors=_users(root, "auditors"),
+        budget_owners=_budget_owners(root),
+        autosave_share=_autosave_share(root.table("checkpoints")),
+        checkpoint_store=_checkpoint_store(root.table("checkpoints")),
+        checkpoint_url=_checkpoint_url(root.table("checkpoints")),
+        suggest_cpu_after=_suggest_cpu_after(root.table("sessions")),
+        cpu_pool=read_cpu_pool(root.table("cpu_pool"), Path(file).parent),
+        notifications=read_notifications(root.table("notifications"), Path(file).absolute().parent),
+        hub=read_hub(root.table("hub"), Path(file).absolute().parent),
+        budgets_file=budgets_file,
+    )
+    root.finish()
+    return config
+
+
+def _service(table: Table) -> ServiceOptions:
+    default = ServiceOptions()
+    linger = default.linger
+    if table.raw("linger") == UNTIL_IDLE:
+        linger = None
+    elif table.has("linger"):
+        if not isinstance(table.raw("linger"), str):
+            table.fail(
+                f'linger = {shown(table.raw("linger"))}: expected a duration like 15m, or "{UNTIL_IDLE}"', "linger"
+            )
+        linger = table.duration("linger", Millis(0), Millis(0), YEAR)
+    options = ServiceOptions(
+        host=table.text("host", default.host),
+        port=table.integer("port", default.port, 0, 65535),
+        linger=linger,
+        agent_silence=table.duration("agent_silence", default.agent_silence, SECOND, HOUR),
+        snapshot_every=table.integer("snapshot_every", default.snapshot_every, 1, 1_000_000),
+        requests_per_s=table.integer("requests_per_s", default.requests_per_s, 0, 100_000),
+    )
+    if not options.host:
+        table.fail('host is empty; use "127.0.0.1" for this machine only', "host")
+    table.finish()
+    return options
+
+
+def _node(table: Table) -> NodeConfig:
+    name = table.ident("name")
+    if table.boolean("remote", False):
+        return _remote_node(table, name)
+    gpus: int | None
+    if table.raw("gpus") == "auto":
+        gpus = None
+    elif isinstance(table.raw("gpus"), str):
+        table.fail(
+            f'gpus = {shown(table.raw("gpus"))}: expected an integer (virtual GPUs) or "auto" (found by NVML)', "gpus"
+        )
+    else:
+        gpus = table.integer("gpus", 0, 0, MAX_GPUS)
+    node = NodeConfig(
+        name=name,
+        gpus=gpus,
+        gpu_type=table.text("gpu_type", ""),
+        pool=table.ident("pool", "default"),
+        labels=table.labels("labels"),
+        cpus=table.integer("cpus", 1, 0, MAX_CPUS) if table.has("cpus") else None,
+        memory=table.size("memory", 0) if table.has("memory") else None,
+        device_files=table.strings("device_files"),
+    )
+    table.finish()
+    return node
+
+
+def _remote_node(table: Table, name: str) -> NodeConfig:
+    for key in ("gpus", "cpus", "memory", "device_files"):
+        if table.has(key):
+            table.fail(f"{key}: the agent of a remote node says what the machine has; leave it out here", key)
+    node = NodeConfig(
+        name,
+        0,
+        gpu_type=table.text("gpu_type", ""),
+        pool=table.ident("pool", "default"),
+        labels=table.labels("labels"),
+        remote=True,
+    )
+    table.finish()
+    return node
+
+
+def _profile(table: Table, policy: Policy) -> Profile:
+    name = table.ident("name")
+    gpus = table.integer("gpus", 1, 0, MAX_GPUS)
+    min_runtime = table.duration("min_runtime", Millis(0), Millis(0), YEAR)
+    if min_runtime > policy.max_min_runtime:
+        cap = format_duration(policy.max_min_runtime)
+        table.fail(
+            f"min_runtime of {format_duration(min_runtime)} is above max_min_runtime ({cap}); ask for at most {cap}",
+            "min_runtime",
+        )
+    profile = Profile(
+        name=name,
+        display_name=table.text("display_name", "") or name,
+        gpus=gpus,
+        nodes=table.integer("nodes", 1, 1, MAX_NODES),
+        gpu_type=table.text("gpu_type", ""),
+        allocation=table.text("allocation", "", longest=512),
+        min_runtime=min_runtime,
+        kind=Kind(table.choice("kind", Kind.SESSION.value, [kind.value for kind in Kind])),
+        grace=table.duration("grace", SECOND, SECOND, HOUR) if table.has("grace") else None,
+        priority=table.integer("priority", 0, -1000, 1000) if table.has("priority") else None,
+        expected=table.duration("expected", SECOND, SECOND, YEAR) if table.has("expected") else None,
+        idle_release=_idle_release(table),
+        movable=table.boolean("movable", False),
+        cpus=table.integer("cpus", 0, 0, MAX_CPUS),
+        memory=table.size("memory", 0),
+        within=table.text("within", ""),
+        exclude=_excluded(table),
+        where=table.labels("where"),
+    )
+    table.finish()
+    return profile
+
+
+def _autosave_share(table: Table) -> float:
+    if table.raw("after_cells") == OFF:
+        return 0.0
+    return table.number("after_cells", AUTOSAVE_SHARE, 0.0, 0.5)
+
+
+def _checkpoint_store(table: Table) -> dict[str, object]:
+    keep_for = None if table.raw("keep_for", OFF) == OFF else table.duration("keep_for", HOUR, MINUTE, YEAR)
+    return {
+        "compression": table.choice("compression", "auto", ("auto", "never")),
+        "encryption": table.boolean("encryption", default=False),
+        "session_bytes": table.size("session_limit", 0),
+        "user_bytes": table.size("user_limit", 0),
+        "keep": table.integer("keep", 2, 1, 100),
+        "keep_s": keep_for / SECOND if keep_for else 0.0,
+    }
+
+
+def _checkpoint_url(table: Table) -> str:
+    if not table.has("url"):
+        return ""
+    from gpufair.node.checkpoint.remote import BadUrl, check_url  # noqa: PLC0415 - rarely needed, and heavy
+
+    url = table.text("url", "", longest=1024).rstrip("/")
+    try:
+        check_url(url)
+    except BadUrl as err:
+        table.fail(f"url: {err}", "url")
+    return url
+
+
+def _idle_release(table: Table) -> Millis | None:
+    if table.raw("idle_release") == OFF:
+        return None
+    return table.duration("idle_release", IDLE_RELEASE, Millis(0), YEAR) or None
+
+
+def _suggest_cpu_after(table: Table) -> Millis:
+    off = table.raw("suggest_cpu_after") == OFF
+    limit = Millis(0) if off else table.duration("suggest_cpu_after", SUGGEST_CPU_AFTER, Millis(0), YEAR)
+    table.finish()
+    return limit
+
+
+def _excluded(table: Table) -> tuple[str, ...]:
+    names = table.strings("exclude")
+    for name in names:
+        if NAME.fullmatch(name) is None:
+            table.fail(f"exclude: {shown(name)} is no name of a node; leave it out or correct it", "exclude")
+    return names
+
+
+def _users(root: Table, key: str) -> tuple[str, ...]:
+    users = root.strings(key)
+    for at, user in enumerate(users):
+        if NAME.fullmatch(user) is None or user in users[:at]:
+            why = (
+                "is there twice"
+                if user in users[:at]
+                else "is no user name (letters, digits, '.', '_', '-', at most 64)"
+            )
+            root.fail(f"{key}: {shown(user)} {why}", key)
+    return users
+
+
+def _budget_owners(root: Table) -> dict[str, tuple[str, ...]]:
+    """A list of users who own the whole tree, or a table of users with the allocations that they own."""
+    key = "budget_owners"
+    if not isinstance(root.raw(key), dict):
+        return dict.fromkeys(_users(root, key), (WHOLE_TREE,))
+    table = root.table(key)
+    for user in table.keys:
+        if NAME.fullmatch(user) is None:
+            table.fail(f"{shown(user)} is no user name (letters, digits, '.', '_', '-', at most 64)", user)
+        for path in table.strings(user):
+            if path != ALL and any(NAME.fullmatch(part) is None for part in path.split("/")):
+                table.fail(
+                    f'{shown(path)} is no path of an allocation; write "language/speech", or "{ALL}" for all', user
+                )
+    return {user: tuple(WHOLE_TREE if one == ALL else one for one in table.strings(user)) for user in table.keys}
+
+
+def _refuse_repeats(root: Table, key: str, names: list[str]) -> None:
+    for at, (table, name) in enumerate(zip(root.tables(key), names, strict=True)):
+        if name in names[:at]:
+            table.fail(f"there is already a [[{key}]] named {name!r}; give this one another name", "name")
+
+
+def _refuse_two_autos(root: Table, nodes: tuple[NodeConfig, ...]) -> None:
+    autos = [table for table, node in zip(root.tables("node"), nodes, strict=True) if node.gpus is None]
+    if len(autos) > 1:
+        autos[1].fail('another node has gpus = "auto" already, and both would be given the same real GPUs', "gpus")
+
+
+def _check_allocations(config: Config, file: str) -> None:
+    """A profile that names an allocation which isn't there would fail at each use: say so now."""
+    leaves = config.budgets.leaves
+    named = [profile for profile in config.profiles if profile.allocation and profile.allocation not in leaves]
+    if not named:
+        return
+    source = TomlSource(read_limited(Path(file), MAX_CONFIG_BYTES))
+    at = [str(table.get("name")) for table in source.data.get("profile", [])].index(named[0].name)
+    known = ", ".join(leaves)
+    raise ConfigError(
+        f"allocation = {shown(named[0].allocation)} of profile {named[0].name!r} is not a leaf of the budget tree"
+        f"{hint(named[0].allocation, leaves)}; leaves are {known}",
+        file,
+        source.line(("profile", at, "allocation")),
+    )

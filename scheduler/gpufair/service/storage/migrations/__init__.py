@@ -1,0 +1,1 @@
+"""How databases of older versions become those of this one; run by ``gpufair.service.storage.schema``."""
