@@ -7,7 +7,8 @@ gpufair_checkpoint_request  {directory, id, sequence, key_file, wait_s = 0, hold
                             {status: "skipped", reason, expected_s} (only with within_s), or
                             {status: "ok", id, sequence, size_bytes, duration_s, saved, prompt, inside, lost: [[name, reason]],
                              notes: [[name, text]]}, or
-                            {status: "kept", id} (only with hold_s: a cell was cut that runs again from this checkpoint)
+                            {status: "kept", id} (only with hold_s: a cell was cut that runs again from this checkpoint;
+                            or, id null, the last one stays, since nothing has been run in this kernel or loaded into it)
 gpufair_restore_request     {directory, id, key_file, wait_s = 0} ->
                             {status: "ok", restored, lost: [[name, reason]], warnings: [text]}
 gpufair_preflight_request   {within_s = 2, wait_s = 0} -> {status: "ok", parkable, size_bytes, seconds, bytes_per_s,
@@ -335,6 +336,10 @@ class GpufairKernel(IPythonKernel):
         if asked.hold_s and not self._boundary.busy and (kept := self._again.kept()) is not None:
             self._held_until = time.monotonic() + asked.hold_s
             return kept
+        if asked.hold_s and asked.sequence > 1 and self._work.untouched and not self._boundary.busy:
+            # It came in place of one that died or was restarted. What that one had saved would be buried under nothing.
+            self._held_until = time.monotonic() + asked.hold_s
+            return {"status": "kept", "id": None}
         reply = self._work.checkpoint(asked, inside=self._boundary.busy)
         reply["inside"] = self._boundary.busy
         reply["prompt"] = self._prompt if reply["inside"] else self._last_prompt + 1

@@ -43,6 +43,11 @@ class Work:
         self.recipes = Recipes()
         self.progress = 0.0  # of the restore that is under way; any thread may look
 
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing has been run in this kernel, or loaded into it, since it was started."""
+        return self.newest is None and not self.dirty
+
     def announce(self, notice: Notice | None) -> None:
         """A preemption is coming, or (None) isn't any more. Any thread may call."""
         self._notice = notice

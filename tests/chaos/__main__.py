@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -88,13 +89,15 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 30) if asked.seed is None else asked.seed
     print(f"seed {seed}", file=sys.stderr, flush=True)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpufair-chaos-", ignore_cleanup_errors=True)))
+        folder = Path(tempfile.mkdtemp(prefix="gpufair-chaos-"))
         database = stack.enter_context(postgres()).database() if asked.postgresql else ""
         lab = stack.enter_context(Lab(folder / "lab", random.Random(seed), database))
         verdict, figures = play(lab, seed, asked.kills, asked.live, asked.sessions)
-        if verdict.violations:
-            print(lab.log(20_000), file=sys.stderr)
     summary = {"seed": seed, "store": "postgresql" if database else "sqlite", **figures, **asdict(verdict)}
+    if verdict.violations:
+        print(f"what is left of it is in {folder}", file=sys.stderr)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     if asked.json:
         print(json.dumps(summary))
     else:

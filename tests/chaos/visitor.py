@@ -115,31 +115,28 @@ class Visitor(Somebody):
 
     def _back(self, client: Client, kernel: BlockingKernelClient, which: tuple[int, int]) -> None:
         """In a kernel that is new to us: is it alone, and has it what was saved?"""
+        end = time.monotonic() + BACK_S
+        while self._promised and self._still(client, which).restore_offered and time.monotonic() < end:
+            # It came in place of one that died: its owner asks for what was saved, before anything is run in it.
+            with suppress(ClientError):
+                client.restore(self.id)
+            self._await_restored(client, which)
+        count = int(self._value(kernel, "globals().get('n', -1)"))
         path = self.lab.proof / f"{self.id}.kernel.lock"
         self._run(kernel, ALONE.format(path=str(path)))
         if self._value(kernel, "_only_one") != "True":
             self.violations.append(f"{self.id}: a second kernel runs, beside incarnation and generation {which}")
-        end = time.monotonic() + BACK_S
-        while (count := self._value(kernel, "globals().get('n', -1)")) == "-1" and self._promised:
-            # It died while it was restored, or was restarted in place: its owner asks for what was saved.
-            self._still(client, which)
-            if time.monotonic() > end:
-                break
-            with suppress(ClientError):
-                client.restore(self.id)
-            self._await_restored(client, which)
-        count_now = int(count)
-        if self._promised and count_now < self._promised:
+        if self._promised and count < self._promised:
             known = client.workload(self.id)
-            self.violations.append(f"{self.id} {which}: {self._promised} cells were saved, {count_now} came back; {known}")
-        if count_now > self._done + 1:  # the answer to the last one may have been lost with its kernel
-            self.violations.append(f"{self.id} {which}: {count_now} cells came back, of {self._done}")
-        if count_now < 0:
+            self.violations.append(f"{self.id} {which}: {self._promised} cells were saved, {count} came back; {known}")
+        if count > self._done + 1:  # the answer to the last one may have been lost with its kernel
+            self.violations.append(f"{self.id} {which}: {count} cells came back, of {self._done}")
+        if count < 0:
             self._run(kernel, "n = 0")
-            count_now = 0
+            count = 0
         elif self._promised:
             self.returns += 1
-        self._done, self._promised = count_now, min(self._promised, count_now)
+        self._done, self._promised = count, min(self._promised, count)
 
     def _same(self, kernel: BlockingKernelClient, which: tuple[int, int]) -> None:
         count = int(self._value(kernel, "n"))

@@ -214,7 +214,7 @@ class Saver:
     def _take(self, kernel: LiveKernel, content: dict[str, Any]) -> None:
         """Report a checkpoint, if it is one."""
         if content.get("status") == "kept":
-            # What was cut runs again from the checkpoint that is there, and that has all the other cells.
+            # What was cut runs again from the checkpoint that is there, and that has all the other cells; or there were none.
             self._held = kernel, 1 << 62, False
             return
         if content.get("status") != "ok":

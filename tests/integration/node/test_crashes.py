@@ -204,3 +204,23 @@ def test_sigterm_ends_the_agent_at_once_and_nothing_else(rig):
     assert rig.agent.wait(5) == 0
     assert time.monotonic() - begun < 1
     assert is_locked(rig.dir("w") / "supervisor.lock")
+
+
+def test_a_kernel_in_which_nothing_ran_buries_no_checkpoint(rig):
+    """It came in place of one that was killed; before its owner has its variables loaded again it has to make room."""
+    rig.start("w")
+    _run(rig, _connection(rig), "x = 1")
+    rig.service.command("save", "w")
+    saved = rig.service.wait("w", "checkpointed").body["id"]
+    os.kill(rig.status("w")["child"][0], signal.SIGKILL)
+    rig.service.wait("w", "kernel_died")
+    rig.service.command("restart", "w", generation=1)
+    _connection(rig, count=2)
+    rig.preempt("w", in_s=20)
+    assert rig.service.wait("w", "released").body == {"busy": False}
+    assert [report.body["id"] for report in rig.service.of("w", "checkpointed")] == [saved]
+    # One in which something ran is saved as ever, and so is what was loaded.
+    rig.start("w", incarnation=2, next_sequence=2, restore=saved)
+    assert rig.ask(_connection(rig, incarnation=2), "x") == "1"
+    rig.preempt("w", in_s=20, incarnation=2)
+    assert rig.service.wait("w", "checkpointed", incarnation=2).body["sequence"] == 2
