@@ -63,13 +63,14 @@ async def _stream(
         resumed = broadcast.resume(last, user) if last is not None else None
         subscription = resumed or broadcast.subscribe(user)
         stack.callback(broadcast.unsubscribe, subscription)
+        stack.callback(asyncio.create_task(_wake_at_end(it, subscription)).cancel)
         if resumed is None:
             if last is not None:  # too much has happened since the headers were sent
                 yield _event("resync", {"at_s": it.runtime.now() / 1000})
             for text in await _listing(it, who, user, subscription.since):
                 yield text
         while not it.lifetime.ending.is_set():
-            told = await _next(it, subscription)
+            told = await _next(subscription)
             if not await it.authenticator.still(who, shown_token):
                 return  # its token was revoked, or is over
             if told is _NOTHING:
@@ -87,24 +88,18 @@ async def _stream(
 _NOTHING = Change("", {})
 
 
-async def _next(it: Context, subscription: Subscription) -> Change | None:
+async def _next(subscription: Subscription) -> Change | None:
     """The next change; ``_NOTHING`` after the heartbeat's time, or when the service is ending."""
-    waiting = {asyncio.create_task(subscription.get()), asyncio.create_task(_until_ending(it))}
     try:
-        done, _ = await asyncio.wait(waiting, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if (told := task.result()) is not _NOTHING:
-                return told
+        async with asyncio.timeout(HEARTBEAT_S):
+            return await subscription.get()
+    except TimeoutError:
         return _NOTHING
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def _until_ending(it: Context) -> Change | None:
+async def _wake_at_end(it: Context, subscription: Subscription) -> None:
     await it.lifetime.ending.wait()
-    return _NOTHING
+    subscription.put(_NOTHING)
 
 
 async def _listing(it: Context, who: Principal, user: str | None, since: str) -> list[str]:

@@ -72,7 +72,8 @@ class Subscription:
                 return OTHERS
             self._filled.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._filled.wait(), quiet_s)
+                async with asyncio.timeout(quiet_s):  # unlike ``wait_for`` it needs no task
+                    await self._filled.wait()
         return self._line.popleft()
 
 
