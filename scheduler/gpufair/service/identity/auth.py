@@ -92,27 +92,6 @@ class Principal:
                 f"{what} belongs to {user!r}; only they or an operator may do this, and you are {self.name!r}"
             )
 
-    def require_operator(self, what: str) -> None:
-        """Refuse all but operators.
-
-        Raises:
-            Forbidden: The caller is none.
-        """
-        if not self.operates:
-            raise Forbidden(f"only operators may {what}, and {self.name!r} is none; see `operators` in gpufair.toml")
-
-    def require_planner(self, what: str) -> None:
-        """Refuse all but owners of budgets and operators.
-
-        Raises:
-            Forbidden: The caller is neither.
-        """
-        if not self.plans:
-            raise Forbidden(
-                f"only budget owners and operators may {what}, and {self.name!r} is neither; "
-                "see `budget_owners` in gpufair.toml"
-            )
-
     def require_divider(self, paths: Iterable[str]) -> None:
         """Refuse all who may not decide the shares of every one of ``paths``.
 

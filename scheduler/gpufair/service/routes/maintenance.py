@@ -13,7 +13,7 @@ from gpufair.core.model import Maintenance
 from gpufair.core.state import State
 from gpufair.core.units import Instant, NodeName
 from gpufair.service.problems import BadRequest, NotFound
-from gpufair.service.web.context import context, principal
+from gpufair.service.web.context import context
 from gpufair.service.web.contract import answers
 from gpufair.service.web.models import ID_PATTERN, Closure
 from gpufair.service.workloads.turn import Turn
@@ -33,7 +33,6 @@ async def plans(request: Request) -> Answer:
 async def plan(request: Request, body: Closure) -> Answer:
     """Close nodes at a time: until then only what is done by then starts there, then they are cordoned."""
     it = context(request)
-    principal(request).require_operator("plan maintenance")
     name = body.id or uuid.uuid4().hex[:8]
 
     def step(turn: Turn) -> None:
@@ -51,7 +50,6 @@ async def plan(request: Request, body: Closure) -> Answer:
 async def cancel(request: Request, plan: Annotated[str, Path(pattern=ID_PATTERN)]) -> Answer:
     """Take a plan back whose time has not come."""
     it = context(request)
-    principal(request).require_operator("cancel maintenance")
 
     def step(turn: Turn) -> None:
         if plan not in turn.state.facts.maintenance:
