@@ -28,8 +28,11 @@ def state_dir(explicit: str | os.PathLike[str] | None = None, environ: Mapping[s
 
 
 def private_dir(path: Path) -> Path:
-    """Make ``path`` (and its parents) if it isn't there, and make it owner-only if it is ours."""
+    """Make ``path`` (and its parents) if it isn't there, and make it owner-only if it is ours.
+
+    Where others may pass through it, but neither list nor change it, it is left so: an operator has seen to that.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if path.stat().st_uid == os.geteuid() and path.stat().st_mode & 0o077:
+    if path.stat().st_uid == os.geteuid() and path.stat().st_mode & 0o066:
         path.chmod(0o700)
     return path

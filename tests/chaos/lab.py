@@ -120,8 +120,8 @@ class Lab:
             if FAR in self.nodes:
                 token = self.folder / "far.token"
                 self.gpufair("nodes", "token", FAR, "--output", str(token), "--state-dir", str(self.state))
-                agent = [*GPUFAIR, "agent", FAR, "--service", self.addresses[0], "--token-file", str(token), "--host", "127.0.0.1"]
-                agent += ["--listen", "127.0.0.1", "--gpus", str(self.nodes[FAR]), "--folder", str(self.folder / FAR)]
+                agent = [*GPUFAIR, "agent", FAR, "--run-as", "agent", "--service", self.addresses[0], "--token-file", str(token)]
+                agent += ["--host", "127.0.0.1", "--listen", "127.0.0.1", "--gpus", str(self.nodes[FAR]), "--folder", str(self.folder / FAR)]
                 self._begin(agent, "far.log")
             with self.client() as client:
                 until(lambda: self._all_there(client), START_S, f"all nodes are there: {self.log()}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -48,6 +47,12 @@ def agent(
     folder: Annotated[
         Path | None, typer.Option("--folder", metavar="FOLDER", help="Where it keeps what it has to; on this machine.")
     ] = None,
+    run_as: Annotated[
+        str, typer.Option("--run-as", metavar="WHOM", help="Workloads run as their owner (of root's agent), or the agent.")
+    ] = "",
+    owners: Annotated[
+        Path | None, typer.Option("--owners", metavar="FILE", help="Table of users and accounts (TOML); else same names.")
+    ] = None,
     linger: Annotated[
         str, typer.Option("--linger", metavar="DURATION", help="Without a service for so long, all is saved and ended.")
     ] = FOREVER,
@@ -58,23 +63,33 @@ def agent(
     """Run the agent of this machine until it is told to end; what it started goes on, and the next agent finds it.
 
     Sessions' outputs and checkpoints are kept where the service keeps them: its state folder has to be there under the
-    same path (a shared file system), and the agent has to run as the same user.
+    same path (a shared file system). As root it runs each workload as its owner, else all as itself.
     """
-    from gpufair.cli.node_identity import certificate, token_of  # noqa: PLC0415  # heavy; `--help` need not pay
+    from gpufair.cli import owners_file  # noqa: PLC0415  # heavy; `--help` need not pay
     from gpufair.node import agent as node_agent  # noqa: PLC0415  # as above
+    from gpufair.node.certificates import certificate  # noqa: PLC0415  # as above
     from gpufair.node.files import write_json  # noqa: PLC0415  # as above
+    from gpufair.node.theirs import passage  # noqa: PLC0415  # as above
     from gpufair.wire import to_json  # noqa: PLC0415  # as above
 
-    _check_url(service, insecure=insecure)
-    place = private_dir((folder or find_state_dir() / "agents" / node).absolute())
+    url = _address(service, insecure=insecure)
+    token = _token(token_file)
+    of_whom = owners_file.owners(run_as, owners)
+    place = (folder or find_state_dir() / "agents" / node).absolute()
+    if of_whom is None:
+        private_dir(place)
+    else:
+        passage(place)
+        if problem := owners_file.unusable(place):
+            raise CommandError(f"workloads could not run as their owners: {problem}")
     offered = _inventory(node, gpus, host or socket.getfqdn())
     made = certificate(place, offered.host)
-    write_json(place / SERVICE_FILE, {"url": service.rstrip("/"), "ca": None if ca is None else str(ca.absolute())})
+    write_json(place / SERVICE_FILE, {"url": url, "ca": None if ca is None else str(ca.absolute())})
     config = place / "agent-config.json"
     wanted = {
         "node": to_json(offered),
         "state_dir": str(place),
-        "token": token_of(token_file),
+        "token": token,
         "linger_s": None if linger == FOREVER else seconds_of(linger, "--linger"),
         "watch_s": 10.0,
         "tunnel": {
@@ -84,9 +99,11 @@ def agent(
             "key": str(made.key),
             "ports": _ports(ports),
         },
+        "owners": of_whom,
     }
     write_json(config, wanted)
-    line(f"{node}: {plural(len(offered.gpu_ids), 'GPU')} for {service}, reached as {offered.host}; all else is in the log")
+    whose = "itself" if of_whom is None else "their owners"
+    line(f"{node}: {plural(len(offered.gpu_ids), 'GPU')} for {url}, reached as {offered.host}; workloads run as {whose}")
     raise typer.Exit(node_agent.main(["--config", str(config)]))
 
 
@@ -107,21 +124,35 @@ def _inventory(node: str, gpus: str, host: str) -> NodeInventory:
     return NodeInventory(node, ids, kind, cpus=cpus(), memory_bytes=memory_bytes(), host=host)
 
 
-def _check_url(url: str, *, insecure: bool) -> None:
-    from gpufair.client.endpoint import Endpoint  # noqa: PLC0415  # as above
+def _address(service: str, *, insecure: bool) -> str:
+    from gpufair.client.endpoint import Endpoint, checked  # noqa: PLC0415  # as above
+    from gpufair.client.errors import Unavailable  # noqa: PLC0415  # as above
 
     try:
-        parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.username is None
-    except ValueError:
-        good = False
-    if not good:
-        raise Wrong(f"--service {url[:200]!r} is no http(s) address; write it like https://gpufair.lab:8890")
-    if parts.scheme == "http" and not Endpoint(url, "").loopback and not insecure:
+        url = checked(service, "--service", "write it like https://gpufair.lab:8890", "leave it out; its token is in --token-file")
+    except Unavailable as err:
+        raise Wrong(str(err)) from err
+    if url.startswith("http:") and not Endpoint(url).loopback and not insecure:
         raise Wrong(
             f"--service {url}: this node's token, and the keys of its kernels, would travel unencrypted; put a proxy with "
             "TLS in front of the service and give its https:// address, or say --insecure on a network of your own"
         )
+    return url
+
+
+def _token(path: Path) -> str:
+    from gpufair.client.endpoint import private_text  # noqa: PLC0415  # as above
+
+    try:
+        token = private_text(path).strip()
+    except (OSError, UnicodeDecodeError) as err:
+        raise CommandError(
+            f"--token-file {path} cannot be read ({err}); write it with `gpufair nodes token NODE --output FILE` where the "
+            "service runs, and copy it here"
+        ) from err
+    if not token:
+        raise CommandError(f"--token-file {path} is empty")
+    return token
 
 
 def _ports(text: str) -> tuple[int, int]:

@@ -89,7 +89,7 @@ def _state_folder(patient: Patient) -> Iterator[Finding]:
     about = folder.stat()
     if about.st_uid != os.geteuid():
         yield Finding("state folder", "problem", f"{folder} belongs to user id {about.st_uid}", "name another --state-dir")
-    elif stat.S_IMODE(about.st_mode) & 0o077:
+    elif stat.S_IMODE(about.st_mode) & 0o066:
         yield Finding("state folder", "problem", f"others may read {folder}, which holds tokens", f"chmod 700 {folder}")
     else:
         yield Finding("state folder", "ok", str(folder))

@@ -77,7 +77,7 @@ def discover(
 
 def _named(urls: str, source: str, token: str) -> Endpoint:
     """The first of some addresses with commas between them, which knows of the others."""
-    first, *others = [_checked(url.strip(), source) for url in urls.split(",")]
+    first, *others = [checked(url.strip(), source) for url in urls.split(",")]
     return Endpoint(first, token, others=tuple(others))
 
 
@@ -113,7 +113,7 @@ def from_folder(folder: Path) -> Endpoint:
         raise Unavailable(
             "looking for the scheduler service", f"the one in {path} (pid {pid}) is no longer alive", START_IT
         )
-    return Endpoint(_checked(data["url"], str(path)), data["token"], folder=folder, pid=pid)
+    return Endpoint(checked(data["url"], str(path)), data["token"], folder=folder, pid=pid)
 
 
 def health(endpoint: Endpoint, timeout_s: float = HEALTH_TIMEOUT_S) -> None:
@@ -183,7 +183,22 @@ def _hubs_token(environ: Mapping[str, str]) -> str:
     return token
 
 
-def _checked(url: str, source: str) -> str:
+def checked(
+    url: str,
+    source: str,
+    like: str = "write it like http://127.0.0.1:8123",
+    elsewhere: str = "put the token into $GPUFAIR_TOKEN_FILE",
+) -> str:
+    """The address of a service, without a slash at its end.
+
+    Args:
+        source: Where it was given.
+        like: What to do where it is none.
+        elsewhere: What to do with a user and a password in it.
+
+    Raises:
+        Unavailable: It is none, or holds a secret.
+    """
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -191,12 +206,10 @@ def _checked(url: str, source: str) -> str:
         good = False
     if not good:
         raise Unavailable(
-            f"reading {source}", f"{url[:200]!r} is no http(s) address", "write it like http://127.0.0.1:8123"
+            f"reading {source}", f"{url[:200]!r} is no http(s) address", like
         )
     if parts.username or parts.password:
-        raise Unavailable(
-            f"reading {source}", "the address holds a user or password", "put the token into $GPUFAIR_TOKEN_FILE"
-        )
+        raise Unavailable(f"reading {source}", "the address holds a user or password", elsewhere)
     return url.rstrip("/")
 
 

@@ -16,23 +16,19 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gpufair.core.errors import GpufairError
-from gpufair.node import process_image
-from gpufair.node.environment import workload_environment
+from gpufair.node.agent_config import AgentConfig, BadConfig
 from gpufair.node.files import read_json, try_lock, write_json
-from gpufair.node.gpus import allot
-from gpufair.node.memory_limit import limit_of
 from gpufair.node.outbox import Outbox
 from gpufair.node.service_calls import Refused, ServiceCalls
+from gpufair.node.starting import start
 from gpufair.node.supervised import Supervised, prune_finished
+from gpufair.node.theirs import passage
 from gpufair.node.touch import Holder, watch
-from gpufair.node.tunnel import TunnelOptions
 from gpufair.node.usage import measure
 from gpufair.paths import SERVICE_FILE, private_dir
 from gpufair.wire import (
@@ -41,8 +37,6 @@ from gpufair.wire import (
     HEARTBEAT_S,
     AgentHello,
     Command,
-    NodeInventory,
-    StartArgs,
     from_json,
     hello_proof,
     to_json,
@@ -53,50 +47,7 @@ STEADY_S = 5.0  # a conversation that lasted that long went well
 LINGER_CHECK_S = 1.0
 LEADER_CHECK_S = 2.0
 LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05
-GRACE_S = 120.0
-STOP_PATIENCE_S = 30.0
 _log = logging.getLogger(__name__)
-
-
-class BadConfig(GpufairError):
-    """The agent's config file cannot be used."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
-    """Content of the config file, which the service writes. ``linger_s`` None waits for a service for ever."""
-
-    node: NodeInventory
-    state_dir: Path
-    token: str
-    linger_s: float | None
-    grace_s: float = GRACE_S  # for workloads whose service is gone
-    watch_s: float | None = None  # between two looks whether GPUs that are held are used; None: nobody wants to know
-    stop_patience_s: float = STOP_PATIENCE_S  # until a supervisor that doesn't obey a stop is killed
-    # For kernels that are reached from other machines: fields of ``TunnelOptions``. The service then is elsewhere, too,
-    # and has to prove that it is the one.
-    tunnel: Mapping[str, Any] | None = None
-
-    @classmethod
-    def read(cls, path: Path) -> AgentConfig:
-        """Raises ``BadConfig``."""
-        data = read_json(path)
-        if data is None:
-            raise BadConfig(f"{path} is no readable JSON object; the service writes it when it starts an agent")
-        try:
-            linger, looks = data["linger_s"], data.get("watch_s")
-            return cls(
-                from_json(NodeInventory, data["node"]),
-                Path(data["state_dir"]),
-                str(data["token"]),
-                None if linger is None else float(linger),
-                float(data.get("grace_s", GRACE_S)),
-                None if looks is None else float(looks),
-                float(data.get("stop_patience_s", STOP_PATIENCE_S)),
-                None if data.get("tunnel") is None else asdict(TunnelOptions.read(data["tunnel"])),
-            )
-        except (KeyError, TypeError, ValueError, GpufairError) as err:
-            raise BadConfig(f"{path} is not a config of an agent: {type(err).__name__}: {err}") from err
 
 
 class WrongService(GpufairError):
@@ -119,7 +70,11 @@ class Agent:
 
     def __init__(self, config: AgentConfig, folder: Path) -> None:
         self._config = config
-        self._root = private_dir(folder / "workloads")
+        self._root = folder / "workloads"
+        if config.owners is None:
+            private_dir(self._root)
+        else:
+            passage(self._root)
         self._boot = secrets.token_hex(8)
         self._outbox = Outbox()
         self._live: dict[tuple[str, int], Supervised] = {}
@@ -271,7 +226,7 @@ class Agent:
                 if command.seq > after:
                     after = command.seq
                     try:
-                        self._carry_out(command)
+                        await self._carry_out(command)
                     except Exception:  # noqa: BLE001  # one workload's trouble must not end the others' agent
                         _log.exception("%s of %s failed", command.kind, command.workload)
 
@@ -296,12 +251,12 @@ class Agent:
 
     # ---------------------------------------------------------------- commands
 
-    def _carry_out(self, command: Command) -> None:
+    async def _carry_out(self, command: Command) -> None:
         key = (command.workload, command.incarnation)
         item = self._live.get(key)
         if command.kind == "start":
             if item is None:
-                self._start(command)
+                await self._start(command)
         elif item is not None:
             if not item.finished:
                 self._tell(item, command.kind, command.args)
@@ -309,46 +264,10 @@ class Agent:
             # Nothing of it is here. That is what the service waits to hear.
             self._outbox.add(*key, "released", {"busy": False}, time.time())
 
-    def _start(self, command: Command) -> None:
+    async def _start(self, command: Command) -> None:
         key = (command.workload, command.incarnation)
-        node = self._config.node
         try:
-            args = from_json(StartArgs, command.args)
-            _check_launch(args.launch)
-            taken = [gpu for item in self._live.values() if not item.finished for gpu in item.devices]
-            devices = allot(node.gpu_ids, taken, args.gpus)
-            if devices is None:
-                free = len(node.gpu_ids) - len(taken)
-                raise BadStart(
-                    f"{args.gpus} GPUs were asked for but {free} of {len(node.gpu_ids)} are free on {node.name}"
-                )
-            item = Supervised.at(self._root, *key, self._reported)
-            limit = limit_of(args.memory_bytes, args.gpus, node.memory_bytes)
-            image = process_image.of(command.args)
-            tag = secrets.token_hex(16) if image is None else str(image["tag"])  # its processes have that in them
-            env = workload_environment(
-                args.launch.get("env") or {},
-                node=node.name,
-                workload=command.workload,
-                incarnation=command.incarnation,
-                devices=devices,
-                tag=tag,
-                state_dir=str(self._config.state_dir),
-            )
-            item.launch(
-                {
-                    "args": to_json(args),
-                    "workload": command.workload,
-                    "incarnation": command.incarnation,
-                    "devices": list(devices),
-                    "env": env,
-                    "tag": tag,
-                    "image": image,
-                    "memory_limit": None if limit is None else asdict(limit),
-                    "tunnel": self._config.tunnel,
-                    "orphan_timeout_s": self._config.linger_s,
-                }
-            )
+            item = await start(self._config, self._root, command, self._taken, self._reported)
         except FileExistsError:
             _log.info("%s.%d was started and finished before", *key)
         except (GpufairError, ValueError, OSError) as err:
@@ -357,6 +276,9 @@ class Agent:
         else:
             self._live[key] = item
             item.follow()
+
+    def _taken(self) -> list[str]:
+        return [gpu for item in self._live.values() if not item.finished for gpu in item.devices]
 
     # ---------------------------------------------------------------- reports
 
@@ -377,22 +299,6 @@ class Agent:
         item.tell(f"{self._boot}:{self._names}", kind, args)
         if kind == "stop":
             item.kill_after(self._config.stop_patience_s)
-
-
-class BadStart(GpufairError):
-    """A start command that cannot be carried out here."""
-
-
-def _check_launch(launch: dict[str, Any]) -> None:
-    argv, env = launch.get("argv"), launch.get("env") or {}
-    if launch.get("type") not in {"kernel", "command"}:
-        raise BadStart(f"launch type {launch.get('type')!r} is unknown; it is 'kernel' or 'command'")
-    if not isinstance(argv, list) or not argv or not all(isinstance(part, str) for part in argv):
-        raise BadStart("launch needs argv, a list of at least one string")
-    if not isinstance(env, dict) or not all(isinstance(v, str) for pair in env.items() for v in pair):
-        raise BadStart("launch env must map names to strings")
-    if not isinstance(launch.get("cwd") or "", str):
-        raise BadStart("launch cwd must be a string")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gpufair.node.files import open_append
 from gpufair.node.logs import log_path
 from gpufair.node.processes import Proc, death_signal, identify
 
@@ -107,7 +108,7 @@ def start_command(start: dict[str, Any], folder: Path) -> Child:
     log = log_path(Path(start["args"]["record_dir"]), incarnation, int(env.get("GPUFAIR_NODE_RANK", 0)))
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if incarnation > 1:
-        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as out:
+        with open(open_append(log), "ab") as out:
             out.write(f"gpufair: started again on {env.get('GPUFAIR_NODE', 'this node')}\n".encode())
     theirs, ours = os.pipe()
     try:
@@ -135,7 +136,7 @@ def _spawn(
     notice_fd: int | None = None,
 ) -> Child:
     argv = [sys.executable if argv[0] in {"python", "python3"} else argv[0], *argv[1:]]
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab") as out:
+    with open(open_append(log), "ab") as out:
         if not os.path.isdir(cwd):  # noqa: PTH112  # an empty path is a folder to pathlib
             home = os.path.expanduser("~")  # noqa: PTH111
             out.write(f"gpufair: there is no folder {cwd!r} on this node; starting in {home!r}\n".encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ def write_private(path: Path, data: bytes, *, durable: bool = True) -> None:
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def open_append(path: Path) -> int:
+    """Open a file of outputs to add to, made if need be: its owner's alone, and its group's where the folder says so."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    mode = path.parent.stat().st_mode
+    if mode & stat.S_ISGID and mode & stat.S_IRGRP:  # of a service that may read them: see ``theirs``
+        os.fchmod(fd, 0o640)
+    return fd
 
 
 def sync_folder(folder: Path) -> None:

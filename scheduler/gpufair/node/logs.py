@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpufair.node.theirs import read_only
+
 _FILE = re.compile(r"log-(\d+)-(\d+)\.txt")
 
 
@@ -39,7 +41,7 @@ def read_log(record_dir: Path, rank: int, after: int, limit: int) -> Page:
     """
     files = sorted(_files(record_dir))
     mine = [path for _, its, path in files if its == rank]
-    sizes = [path.stat().st_size for path in mine]
+    sizes = [path.lstat().st_size for path in mine]
     size = sum(sizes)
     start = max(0, size + after) if after < 0 else min(after, size)
     left, begin, parts = limit, start, list[bytes]()
@@ -47,7 +49,7 @@ def read_log(record_dir: Path, rank: int, after: int, limit: int) -> Page:
         if begin >= length:
             begin -= length
             continue
-        with path.open("rb") as file:
+        with read_only(path) as file:
             file.seek(begin)
             parts.append(file.read(min(left, length - begin)))
         left -= len(parts[-1])

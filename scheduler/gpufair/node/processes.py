@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 TAG = "GPUFAIR_TAG"  # environment variable: random per start of a workload
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
 _PROC = Path("/proc")
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO in Linux's include/linux/proc_ns.h
 
@@ -56,8 +57,22 @@ def alive(process: Proc) -> bool:
     return identify(process.pid) == process
 
 
-def find(session: int | None, tag: str) -> set[Proc]:
-    """All living processes of the session, and all whose environment carries ``tag``. Needs /proc (Linux)."""
+def belongs_to(pid: int, uid: int) -> bool:
+    """Whether a process was started by this account, whatever it runs as."""
+    try:
+        text = (_PROC / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return False
+    real = next((line.split()[1] for line in text.splitlines() if line.startswith("Uid:")), "")
+    return real == str(uid)
+
+
+def find(session: int | None, tag: str, uid: int | None = None) -> set[Proc]:
+    """All living processes of the session, and all whose environment carries ``tag``. Needs /proc (Linux).
+
+    Args:
+        uid: Only those of this account: what is known of them comes from it, and may be made up.
+    """
     wanted = f"{TAG}={tag}".encode()
     own = os.getpid()
     found: set[Proc] = set()
@@ -70,6 +85,8 @@ def find(session: int | None, tag: str) -> set[Proc]:
         if stat is None or stat.state in "ZX":
             continue
         if (session is not None and stat.session == session) or (tag and wanted in _environment(entry)):
+            if uid is not None and not belongs_to(int(entry), uid):
+                continue
             found.add(Proc(int(entry), stat.started))
     return found
 
@@ -109,22 +126,24 @@ def _environment(pid: str) -> list[bytes]:
         return []
 
 
-def send(process: Proc, number: int) -> None:
-    """Signal this very process, if it still runs."""
+def send(process: Proc, number: int, uid: int | None = None) -> None:
+    """Signal this very process, if it still runs (and is ``uid``'s)."""
     try:
         fd = os.pidfd_open(process.pid)
     except (OSError, AttributeError):  # gone, or no Linux
         return
     try:
         # Compared after opening: from here on the descriptor names one process for ever.
-        if identify(process.pid) == process:
+        if identify(process.pid) == process and (uid is None or belongs_to(process.pid, uid)):
             with suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(fd, number)
     finally:
         os.close(fd)
 
 
-def end_all(session: int | None, tag: str, *, patience_s: float = 1.0, limit_s: float = 15.0) -> set[Proc]:
+def end_all(
+    session: int | None, tag: str, *, patience_s: float = 1.0, limit_s: float = 15.0, uid: int | None = None
+) -> set[Proc]:
     """Terminate, then kill, all processes of a workload, those included that it starts meanwhile. Blocks.
 
     Args:
@@ -132,13 +151,14 @@ def end_all(session: int | None, tag: str, *, patience_s: float = 1.0, limit_s: 
         tag: Value of ``TAG`` in its environment.
         patience_s: Time between SIGTERM and SIGKILL; 0 kills at once.
         limit_s: This long after the first SIGKILL it gives up (a process in uninterruptible I/O cannot be killed).
+        uid: See ``find``.
 
     Returns: All processes that were signalled. Those that are still ``alive`` could not be killed.
     """
     seen: set[Proc] = set()
     begun = time.monotonic()
     pause = 0.005
-    while now_there := find(session, tag):
+    while now_there := find(session, tag, uid):
         elapsed = time.monotonic() - begun
         if elapsed > patience_s + limit_s:
             break
@@ -147,11 +167,24 @@ def end_all(session: int | None, tag: str, *, patience_s: float = 1.0, limit_s: 
         else:
             targets, number = now_there - seen, signal.SIGTERM
         for process in targets:
-            send(process, number)
+            send(process, number, uid)
         seen |= now_there
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
     return seen
+
+
+def no_new_privileges() -> Callable[[], None]:
+    """What a child calls before exec so that no program that it runs, sudo for one, gets it more rights (Linux)."""
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return lambda: None
+
+    def before_exec() -> None:
+        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+    return before_exec
 
 
 def death_signal() -> Callable[[], None]:

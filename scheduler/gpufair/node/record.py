@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufair.node.record_lines import ENDED, TRUNCATED
+from gpufair.node.theirs import read_only
 
 MAX_EXECUTIONS = 5_000  # the newest are kept
 MAX_OUTPUT_BYTES = 8 << 20  # of one execution; a notebook with more in one cell cannot be opened comfortably
@@ -145,7 +146,7 @@ class Record:
 
     def _take(self, path: Path, offset: int, *, last: bool) -> int:
         """Take the whole messages of a file. Torn lines (a full disk, a crash) are passed over."""
-        with path.open("rb") as file:
+        with read_only(path) as file:
             file.seek(offset)
             while text := file.readline(MAX_LINE_BYTES):
                 if last and not text.endswith(b"\n") and len(text) < MAX_LINE_BYTES:
@@ -162,7 +163,7 @@ def _files(record_dir: Path) -> list[tuple[Path, int]]:
         return []
     matches = [(match, path) for path in record_dir.iterdir() if (match := _FILE.fullmatch(path.name))]
     ordered = sorted((int(match[1]), int(match[2]), path) for match, path in matches)
-    return [(path, path.stat().st_size) for _, _, path in ordered]
+    return [(path, path.lstat().st_size) for _, _, path in ordered]
 
 
 def _message(text: bytes) -> dict[str, Any] | None:

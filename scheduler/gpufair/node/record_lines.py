@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from gpufair.node.theirs import open_theirs
 
 TRUNCATED = "gpufair_truncated"  # the file has reached its limit; outputs that follow are left out
 ENDED = "gpufair_ended"  # the kernel is gone; what ran does not run any more
@@ -30,9 +33,14 @@ def marker(kind: str, content: dict[str, Any], parent: bytes = b"{}") -> bytes:
     return line([json.dumps(header).encode(), parent, b"{}", json.dumps(content).encode()])
 
 
-def mark_ended(record_dir: Path, incarnation: int, generation: int) -> None:
-    """Close the record of a kernel whose supervisor was killed. Does nothing where there is none."""
+def mark_ended(record_dir: Path, incarnation: int, generation: int, uid: int | None = None) -> None:
+    """Close the record of a kernel whose supervisor was killed. Does nothing where there is none.
+
+    Args:
+        uid: Whose the record is, where that is somebody else.
+    """
     path = record_dir / f"iopub-{incarnation}-{generation}.jsonl"
-    if path.is_file():
-        with path.open("ab") as file:
-            file.write(b"\n" + marker(ENDED, {}))
+    if not path.is_file():
+        return
+    with open(path if uid is None else open_theirs(path, uid, os.O_WRONLY | os.O_APPEND), "ab") as file:
+        file.write(b"\n" + marker(ENDED, {}))

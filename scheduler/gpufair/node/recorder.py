@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import zmq
 
+from gpufair.node.files import open_append
 from gpufair.node.messages import Signer
 from gpufair.node.record_lines import ENDED, TRUNCATED, line, marker
 
@@ -45,7 +46,7 @@ class RecordFile:
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._fd = open_append(path)
         self._size = os.fstat(self._fd).st_size
         self._limit = limit_bytes
         self._truncated = False

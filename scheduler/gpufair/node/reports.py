@@ -7,25 +7,31 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
+
+from gpufair.node.theirs import read_theirs
 
 FILE = "reports.jsonl"
 DURABLE = frozenset({"checkpointed", "released", "exited", "start_failed"})
 TERMINAL = frozenset({"released", "exited", "start_failed"})
+AGENTS = frozenset({"utilization", "gpu_use"})  # what only an agent says
+MOST = 1 << 48  # a number that no supervisor reaches
 _log = logging.getLogger(__name__)
 
 
 class ReportLog:
     """Appends reports, numbered from 1. A full disk loses none: they stay in memory and are written later."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, above: int = 0) -> None:
+        """``above``: the number of the last report that is known from elsewhere."""
         self._fd = os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         existing = read(folder)
         self._kept: list[dict[str, Any]] = []  # not yet acknowledged by the service, oldest first
         # A writer killed in the middle of a line must not spoil ours too.
         self._unwritten: list[bytes] = [] if _ends_whole(folder / FILE) else [b"\n"]
-        self._last = existing[-1]["n"] if existing else 0
+        self._last = max(existing[-1]["n"] if existing else 0, above)
         self.listeners: list[Callable[[], None]] = []
 
     def add(self, kind: str, body: dict[str, Any]) -> None:
@@ -72,17 +78,33 @@ def _ends_whole(path: Path) -> bool:
     return not data or data.endswith(b"\n")
 
 
-def read(folder: Path) -> list[dict[str, Any]]:
-    """The reports in a folder, oldest first. Torn lines (a full disk, a crash) are left out."""
+def read(folder: Path, uid: int | None = None) -> list[dict[str, Any]]:
+    """The reports in a folder, oldest first. Torn lines (a full disk, a crash) are left out.
+
+    Args:
+        uid: Whose the folder is, where that is somebody else.
+    """
+    path = folder / FILE
     try:
-        lines = (folder / FILE).read_bytes().splitlines()
+        lines = (path.read_bytes() if uid is None else read_theirs(path, uid)).splitlines()
     except OSError:
         return []
     reports: dict[int, dict[str, Any]] = {}
     for text in lines:
-        try:
-            report = json.loads(text)
-            reports.setdefault(int(report["n"]), report)
-        except (ValueError, TypeError, KeyError):
-            continue
+        with suppress(ValueError, RecursionError):
+            if well_formed(report := json.loads(text)):
+                reports.setdefault(report["n"], report)
     return [reports[number] for number in sorted(reports)]
+
+
+def well_formed(report: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether this is a report of a supervisor: one that runs as its owner may be made to say anything."""
+    return (
+        isinstance(report, dict)
+        and type(report.get("n")) is int
+        and 0 < report["n"] < MOST
+        and type(report.get("at_s")) in {int, float}
+        and isinstance(report.get("kind"), str)
+        and report["kind"] not in AGENTS
+        and isinstance(report.get("body"), dict)
+    )

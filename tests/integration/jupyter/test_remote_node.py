@@ -33,7 +33,7 @@ def remote_agent(home: Path, url: str) -> Iterator[subprocess.Popen[bytes]]:
     given = [*gpufair, "nodes", "token", "far", "--output", str(token), "--state-dir", str(home / "gpufair")]
     assert subprocess.run(given, check=True, capture_output=True, text=True, timeout=60).stdout.startswith("the token of far")
     assert token.stat().st_mode & 0o077 == 0
-    command = [*gpufair, "agent", "far", "--service", url, "--token-file", str(token), "--gpus", "1"]
+    command = [*gpufair, "agent", "far", "--run-as", "agent", "--service", url, "--token-file", str(token), "--gpus", "1"]
     command += ["--host", "127.0.0.1", "--listen", "127.0.0.1", "--folder", str(folder)]
     with (home / "agent.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -69,7 +69,7 @@ def test_a_session_lives_on_another_machine_and_moves_home(tmp_path: Path) -> No
                 assert tab.reply(big)["status"] == "ok"
                 assert len(tab.text(big)) == 700_001
 
-                agents = [one for one in psutil.process_iter() if is_agent(one)]
+                agents = [one for one in psutil.process_iter() if is_agent(one, tmp_path)]
                 for one in agents:
                     one.kill()
                 assert len(agents) == 1
@@ -88,13 +88,13 @@ def test_a_session_lives_on_another_machine_and_moves_home(tmp_path: Path) -> No
             wait_until(lambda: not client.workload(kernel).live, 60)
 
 
-def is_agent(process: psutil.Process) -> bool:
-    """Whether this is the agent of the node that is far."""
+def is_agent(process: psutil.Process, home: Path) -> bool:
+    """Whether this is the agent of this test's node that is far."""
     try:
         command = process.cmdline()
     except psutil.Error:
         return False
-    return "agent" in command and "far" in command and "--token-file" in command
+    return "agent" in command and str(home / "far") in command
 
 
 def refused(via: dict[str, Any], key: str) -> None:

@@ -40,7 +40,7 @@ class Rig:
         self.folder = root / "nodes" / "n1"
         self.folder.mkdir(parents=True)
         self.service = FakeService(root)
-        self.config = {
+        self.config: dict[str, Any] = {
             "node": {"name": "n1", "gpu_ids": virtual(2)},
             "state_dir": str(root),
             "token": TOKEN,
@@ -48,16 +48,18 @@ class Rig:
             "grace_s": 5.0,
             **options,
         }
+        self.within: list[str] = []  # a command that runs the agent
         self.agent: subprocess.Popen[bytes] | None = None
         self._clients: dict[str, BlockingKernelClient] = {}
 
     def start_agent(self) -> None:
         path = self.folder / "agent-config.json"
+        path.touch(0o600)
         path.write_text(json.dumps(self.config))
         log = (self.folder / "agent.log").open("ab")
         with log:
             self.agent = subprocess.Popen(
-                [sys.executable, "-m", "gpufair.node.agent", "--config", str(path)],
+                [*self.within, sys.executable, "-m", "gpufair.node.agent", "--config", str(path)],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "GPUFAIR_SERVICE_TOKEN": "secret", "JUPYTER_TOKEN": "secret"},

@@ -31,8 +31,8 @@ def test_a_killed_supervisor_leaves_nothing_behind(rig):
     rig.service.command("save", "w")
     rig.service.wait("w", "checkpointed")
     rig.run(connection, "print('begun'); import time; time.sleep(600)")
-    until(lambda: [r.body["busy"] for r in rig.service.of("w", "activity")][-1:] == [True])
     until(lambda: any(one["state"] == "running" for one in executions(rig.root / "records" / "w")))
+    until(lambda: [r.body["busy"] for r in rig.service.of("w", "activity")][-1:] == [True])  # not that of the cell before
     status, tag = rig.status("w"), json.loads((rig.dir("w") / "start.json").read_text())["tag"]
     assert len(find(None, tag)) == 2
     os.kill(status["pid"], signal.SIGKILL)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpufair.cli.node_identity import certificate
+from gpufair.node.certificates import certificate
 from gpufair.node.tunnel import CHANNELS, Tunnel, TunnelFailed, TunnelOptions
 from jupyter_gpufair.passage import Passage
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpufair.node import agent as agents
-from gpufair.node.agent import Agent, AgentConfig, OldLeader
+from gpufair.node.agent import Agent, OldLeader
+from gpufair.node.agent_config import AgentConfig
 from gpufair.node.files import write_json
 from gpufair.wire import NodeInventory
 

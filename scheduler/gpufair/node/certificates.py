@@ -1,4 +1,5 @@
-"""By what a node is known: its token, and a certificate of its own for those who reach its kernels."""
+"""Certificates by which those who reach a kernel from another machine know its port. Nobody signs them: the service passes
+their fingerprints on."""
 
 from __future__ import annotations
 
@@ -7,8 +8,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpufair.cli.exits import CommandError
-from gpufair.client.endpoint import private_text
 from gpufair.node.files import write_private
 
 _YEARS = 10
@@ -23,37 +22,24 @@ class Identity:
 
 
 def certificate(folder: Path, host: str) -> Identity:
-    """The node's own; made at the first start. Nobody signs it: the service passes its fingerprint on.
+    """A node's own; made at the first start.
 
     Raises:
         OSError: It can't be written.
     """
     made = Identity(folder / "node.crt", folder / "node.key")
     if not (made.certificate.exists() and made.key.exists()):
-        _make(made, host)
+        public, private = pair(host)
+        # The key first: a certificate without it would be taken for a whole pair.
+        write_private(made.key, private)
+        write_private(made.certificate, public)
+        os.sync()
     return made
 
 
-def token_of(path: Path) -> str:
-    """The token in a file.
-
-    Raises:
-        CommandError: There is none, or others could read it.
-    """
-    try:
-        token = private_text(path).strip()
-    except (OSError, UnicodeDecodeError) as err:
-        raise CommandError(
-            f"--token-file {path} cannot be read ({err}); write it with `gpufair nodes token NODE --output FILE` where the "
-            "service runs, and copy it here"
-        ) from err
-    if not token:
-        raise CommandError(f"--token-file {path} is empty")
-    return token
-
-
-def _make(made: Identity, host: str) -> None:
-    from cryptography import x509  # noqa: PLC0415  # heavy, and once in a node's life
+def pair(host: str) -> tuple[bytes, bytes]:
+    """A new certificate and its key, in PEM."""
+    from cryptography import x509  # noqa: PLC0415  # heavy, and only for kernels that other machines reach
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
 
@@ -73,7 +59,4 @@ def _make(made: Identity, host: str) -> None:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    # The key first: a certificate without it would be taken for a whole pair.
-    write_private(made.key, private)
-    write_private(made.certificate, signed.public_bytes(serialization.Encoding.PEM))
-    os.sync()
+    return signed.public_bytes(serialization.Encoding.PEM), private
