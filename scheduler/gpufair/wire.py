@@ -93,8 +93,9 @@ class Report:
 
     kinds and their ``body``:
       ``serving``            {"generation": int, "connection": {"ip", "shell_port", "iopub_port", "stdin_port",
-                             "control_port", "hb_port"} | {}, "devices": [str], "lost": [[name, reason]]}
+                             "control_port", "hb_port"} | {}, "devices": [str], "lost": [[name, reason]], "restored"?: false}
                              shell traffic may flow now; for a restore, only after it. Again after each ``restart``.
+                             ``restored`` false: nothing was, and it can be tried again.
       ``start_failed``       {"reason"}; everything is cleaned up, GPUs are free
       ``progress``           {"step": "restoring"|"checkpointing", "fraction": float}
       ``activity``           {"busy": bool}

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpufair.client import Client, Workload
 from tests.chaos.killer import Kill
-from tests.chaos.lab import Broken, Lab, read_notes, until
+from tests.chaos.lab import NODES, Broken, Lab, read_notes, until
 from tests.chaos.load import Batch
 
 DRAIN_S = 180.0
@@ -180,12 +180,12 @@ def _left(lab: Lab, client: Client, found: Verdict) -> None:
         found.orphans = len(left)
         found.violations.append(f"orphans: {[(one.kind, one.process.pid, one.workload, one.incarnation) for one in left]}")
     for node in client.nodes():
-        if node.state != "ready" or node.free_gpus != lab.nodes[node.name]:
-            found.leaked_gpus += lab.nodes[node.name] - node.free_gpus
+        if node.state != "ready" or node.free_gpus != NODES[node.name]:
+            found.leaked_gpus += NODES[node.name] - node.free_gpus
             found.violations.append(f"{node.name} is {node.state}, and {node.free_gpus} of its GPUs are free: {node.workloads}")
             continue
         # The agent, too, has to know that all of them are free.
-        others = [name for name in lab.nodes if name != node.name]
+        others = [name for name in NODES if name != node.name]
         probe = client.submit({"type": "command", "argv": [sys.executable, "-c", ""], "cwd": str(lab.folder)}, kind="batch",
                               allocation="a", gpus=node.gpus, min_runtime_s=0.0, exclude=others)  # fmt: skip
         try:

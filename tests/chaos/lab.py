@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -22,6 +22,7 @@ import psutil
 from gpufair.client import Client, ClientError
 from gpufair.client.exchange import Patience
 from gpufair.node.child import free_ports
+from tests.chaos.front import Front
 
 Found = TypeVar("Found")
 FAR = "far"
@@ -81,20 +82,18 @@ class Lab:
 
     Args:
         folder: Must be new; everything is in it.
-        database: URL of a PostgreSQL database, for two services; else one with SQLite. Two have no address in common, so
-            that no node is remote then.
+        database: URL of a PostgreSQL database, for two services; else one with SQLite.
         draw: For the pauses before something is started again.
     """
 
     folder: Path
     draw: random.Random
     database: str = ""
-    nodes: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.state, self.proof = self.folder / "state", self.folder / "proof"
-        self.nodes = {name: gpus for name, gpus in NODES.items() if name != FAR or not self.database}
-        self._ports = free_ports(2 if self.database else 1)  # none that the system gives to others meanwhile
+        front, *self._ports = free_ports(3 if self.database else 2)  # none that the system gives to others meanwhile
+        self._front = Front(front, self.addresses)
         self._kept: list[_Kept] = []
         self._over = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper")
@@ -106,7 +105,7 @@ class Lab:
         self.proof.mkdir(parents=True)
         nodes = "".join(
             f'\n[[node]]\nname = "{name}"\n' + ("remote = true\n" if name == FAR else f"gpus = {gpus}\n")
-            for name, gpus in self.nodes.items()
+            for name, gpus in NODES.items()
         )
         store = f'\n[store]\nurl = "{self.database}"\n' if self.database else ""
         (self.folder / "gpufair.toml").write_text(CONFIG + store + nodes)
@@ -117,12 +116,15 @@ class Lab:
                 self._begin([*serve, "--state-dir", str(self.state)], f"service{number}.log")
             self._keeper.start()
             until((self.state / "service.json").exists, START_S, f"the service starts: {self.log()}")
-            if FAR in self.nodes:
-                token = self.folder / "far.token"
-                self.gpufair("nodes", "token", FAR, "--output", str(token), "--state-dir", str(self.state))
-                agent = [*GPUFAIR, "agent", FAR, "--run-as", "agent", "--service", self.addresses[0], "--token-file", str(token)]
-                agent += ["--host", "127.0.0.1", "--listen", "127.0.0.1", "--gpus", str(self.nodes[FAR]), "--folder", str(self.folder / FAR)]
-                self._begin(agent, "far.log")
+            if self.database:
+                self._front.start()
+            service = self._front.address if self.database else self.addresses[0]
+            token = self.folder / "far.token"
+            self.gpufair("nodes", "token", FAR, "--output", str(token), "--state-dir", str(self.state))
+            agent = [*GPUFAIR, "agent", FAR, "--run-as", "agent", "--service", service, "--token-file", str(token)]
+            agent += ["--host", "127.0.0.1", "--listen", "127.0.0.1"]
+            agent += ["--gpus", str(NODES[FAR]), "--folder", str(self.folder / FAR)]
+            self._begin(agent, "far.log")
             with self.client() as client:
                 until(lambda: self._all_there(client), START_S, f"all nodes are there: {self.log()}")
         except BaseException:
@@ -147,6 +149,7 @@ class Lab:
         for kept in self._kept:
             if kept.process is not None:
                 kept.process.wait(10)
+        self._front.over()
 
     def _begin(self, command: list[str], log: str) -> None:
         kept = _Kept(command, self.folder / log)

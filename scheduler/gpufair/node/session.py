@@ -139,7 +139,9 @@ class Session:
                 lost = [["*", kernel.ended_for or short(str(err))]]
                 if kernel.gone.done() and not await self._relaunch():
                     return
-            self._serve(lost)
+                self._serve(lost, restored=bool(self._start.get("image")))  # an image is not loaded into a kernel that runs
+            else:
+                self._serve(lost)
 
     async def _open_tunnel(self) -> None:
         if not (options := self._start.get("tunnel")):
@@ -154,7 +156,8 @@ class Session:
             _log.error("%s", err)
             self._reports.add("remark", {"text": str(err)})
 
-    def _serve(self, lost: list[list[str]]) -> None:
+    def _serve(self, lost: list[list[str]], *, restored: bool = True) -> None:
+        """``restored`` False: the checkpoint can still be loaded, if its owner wishes."""
         child = self._kernel.child
         self._set_phase("serving")
         self._reports.add(
@@ -164,6 +167,7 @@ class Session:
                 "connection": {**child.connection, **self._via},
                 "devices": self._start["devices"],
                 "lost": lost,
+                **({} if restored else {"restored": False}),
             },
         )
 

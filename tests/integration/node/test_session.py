@@ -239,7 +239,7 @@ def test_an_id_cannot_lead_out_of_the_folder(rig):
 def test_a_checkpoint_that_cannot_be_loaded_gives_an_empty_kernel_and_stays(rig):
     rig.start("w", restore="000007-1", next_sequence=8)
     body = _serving(rig)
-    assert body["lost"][0][0] == "*"
+    assert (body["lost"][0][0], body["restored"]) == ("*", False)
     assert rig.ask(body["connection"], "1 + 1") == "2"
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 
 from gpufair.core.units import SECOND, Millis
-from gpufair.service.settings.config import NodeConfig
+from gpufair.service.backends.local import BACKOFF_S
+from gpufair.service.settings.config import NodeConfig, ServiceOptions
 from gpufair.service.web.context import Context
 from gpufair.wire import AgentHello, NodeInventory, StartArgs, from_json, hello_proof, to_json
 from tests.unit.service.rig import LAUNCH, bearer, service_at
@@ -224,6 +225,26 @@ async def test_a_fresh_start_leaves_the_checkpoint_and_offers_it(tmp_path: Path)
         assert (start["args"]["restore"], start["args"]["next_sequence"]) == (None, 2)
         await agent.report("serving", "w", 2, generation=1, connection=PORTS, devices=[])
         assert (await view(client))["restore_offered"] is True
+
+
+async def test_a_restore_that_did_not_succeed_is_offered_again(tmp_path: Path) -> None:
+    """The kernel died meanwhile, say; its owner gets an empty one, and what was saved is still there."""
+    async with service_at(tmp_path) as (it, client):
+        agent = FakeAgent(it, client)
+        await agent.hello()
+        await session(client)
+        await agent.report("serving", "w", generation=1, connection=PORTS, devices=[])
+        await client.post(f"{API}/workloads/w/park")
+        await agent.report("checkpointed", "w", id="c", sequence=1, at_s=1.0, size_bytes=1, duration_s=0.1)
+        await agent.report("released", "w", busy=False)
+        await client.post(f"{API}/workloads/w/resume")
+        lost = [["*", "the kernel died (signal 9)"]]
+        await agent.report("serving", "w", 2, generation=2, connection=PORTS, devices=[], lost=lost, restored=False)
+        now = await view(client)
+        assert (now["state"], now["lost"], now["restore_offered"]) == ("running", lost, True)
+        await agent.report("restored", "w", 2, id="c", lost=[])
+        now = await view(client)
+        assert (now["lost"], now["restore_offered"]) == ([], False)
 
 
 async def test_a_restarted_service_repeats_what_is_due(tmp_path: Path) -> None:
@@ -489,3 +510,8 @@ async def test_gangs_meet_at_the_address_of_the_first_machine(tmp_path: Path) ->
         starts = [(await agent.commands())[0]["args"]["launch"]["env"] for agent in agents]
         assert {env["MASTER_ADDR"] for env in starts} == {"far.lab"}
         assert [env["RANK"] for env in starts] == ["0", "1"]
+
+
+def test_an_agent_that_dies_again_and_again_is_back_before_its_node_is_lost() -> None:
+    """Else its work would be started elsewhere while it still runs here."""
+    assert BACKOFF_S[1] * 1000 * 3 <= ServiceOptions().agent_silence

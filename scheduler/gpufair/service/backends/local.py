@@ -30,7 +30,8 @@ from gpufair.service.nodes.dispatch import OWN_VARIABLES
 from gpufair.service.settings.config import NodeConfig
 from gpufair.wire import NodeInventory, to_json
 
-BACKOFF_S = (0.2, 30.0)
+# At the most well below the silence after which a node is lost: whatever kills its agents, its work is not given away.
+BACKOFF_S = (0.2, 5.0)
 STEADY_S = 60.0  # an agent that lived that long has not failed at its start
 POLL_S = 1.0
 # How long an agent waits for a service that crashed, at the least: it must outlast a restart on a slow machine.

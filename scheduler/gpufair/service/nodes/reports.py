@@ -131,7 +131,8 @@ class ReportReader:
             moving.give_up(turn, workload.id, "its kernel was restarted; ask again")
             detail = turn.detail(workload.id)
         if node == places[0]:
-            restored = first and workload.phase is Phase.RESTORING
+            # A kernel that died while it was restored has nothing, and its owner is offered what was saved once more.
+            restored = first and workload.phase is Phase.RESTORING and report.body.get("restored") is not False
             turn.set_detail(
                 workload.id,
                 replace(
