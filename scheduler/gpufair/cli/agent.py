@@ -32,6 +32,10 @@ def agent(
     ca: Annotated[
         Path | None, typer.Option("--ca", metavar="FILE", help="Certificates (PEM) that sign the service's.")
     ] = None,
+    client_certificate: Annotated[
+        Path | None,
+        typer.Option("--client-certificate", metavar="FILE", help="Certificate and key (PEM) for a service that asks for one."),
+    ] = None,
     host: Annotated[
         str, typer.Option("--host", metavar="NAME", help="What other machines call this one; else its own name.")
     ] = "",
@@ -84,7 +88,9 @@ def agent(
             raise CommandError(f"workloads could not run as their owners: {problem}")
     offered = _inventory(node, gpus, host or socket.getfqdn())
     made = certificate(place, offered.host)
-    write_json(place / SERVICE_FILE, {"url": url, "ca": None if ca is None else str(ca.absolute())})
+    files = {"ca": ca, "certificate": client_certificate}
+    shown = {name: None if path is None else str(path.absolute()) for name, path in files.items()}
+    write_json(place / SERVICE_FILE, {"url": url} | shown)
     config = place / "agent-config.json"
     wanted = {
         "node": to_json(offered),
@@ -134,8 +140,8 @@ def _address(service: str, *, insecure: bool) -> str:
         raise Wrong(str(err)) from err
     if url.startswith("http:") and not Endpoint(url).loopback and not insecure:
         raise Wrong(
-            f"--service {url}: this node's token, and the keys of its kernels, would travel unencrypted; put a proxy with "
-            "TLS in front of the service and give its https:// address, or say --insecure on a network of your own"
+            f"--service {url}: this node's token, and the keys of its kernels, would travel unencrypted; give the "
+            "service a certificate ([tls] of its gpufair.toml) and name its https:// address here, or say --insecure on a network of your own"
         )
     return url
 

@@ -33,11 +33,16 @@ def serve(
             "--linger", metavar="DURATION", help="With --embedded: how long it stays, like 15m, or 'until idle'."
         ),
     ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen for other machines without TLS, on a network that is yours alone.")
+    ] = False,
 ) -> None:
     """Run the scheduler service until it is stopped (Ctrl-C or SIGTERM)."""
     # By name: what the service brings (a web server, a database) is paid for here only.
     start = import_module("gpufair.service.serve").run
-    code = start(config=config, state_dir=state_dir, host=host, port=port, embedded=embedded, linger=linger)
+    code = start(
+        config=config, state_dir=state_dir, host=host, port=port, embedded=embedded, linger=linger, insecure=insecure
+    )
     raise typer.Exit(code or 0)
 
 

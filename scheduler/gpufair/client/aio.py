@@ -35,6 +35,7 @@ from gpufair.client.types import (
     Status,
     Workload,
 )
+from gpufair.client.verification import Kind, kind_of, verified
 
 Result = TypeVar("Result")
 
@@ -59,7 +60,7 @@ class AsyncClient:
     ) -> None:
         self._where = source(endpoint, url, token, state_dir, environ)
         self._patience, self._transport = patience, transport
-        self._http: tuple[tuple[bool, bool], httpx.AsyncClient] | None = None
+        self._http: tuple[Kind, httpx.AsyncClient] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -133,11 +134,13 @@ class AsyncClient:
         return known if known is not None else await asyncio.to_thread(self._where.get)
 
     async def _client(self, endpoint: Endpoint) -> httpx.AsyncClient:
-        # A proxy from the environment must not be asked for loopback, and plain http needs no certificates loaded.
-        kind = (not endpoint.loopback, endpoint.url.startswith("https:"))
+        kind = kind_of(endpoint)
+        if self._http is None or self._http[0] != kind:
+            # Reading certificates takes a while, in which another call may have been here.
+            verify = await asyncio.to_thread(verified, endpoint) if kind[1] else False
         if self._http is None or self._http[0] != kind:
             await self.close()
-            self._http = (kind, httpx.AsyncClient(trust_env=kind[0], verify=kind[1], transport=self._transport))
+            self._http = (kind, httpx.AsyncClient(trust_env=kind[0], verify=verify, transport=self._transport))
         return self._http[1]
 
     async def status(self) -> Status:

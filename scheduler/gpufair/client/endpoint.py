@@ -31,7 +31,8 @@ START_IT = "start one with `gpufair serve`, or point $GPUFAIR_URL at a running s
 class Endpoint:
     """A service's address. ``folder`` is its state folder where it was found there: it may move when restarted.
 
-    ``others`` are addresses of services one of which leads in its place when it does not.
+    ``others`` are addresses of services one of which leads in its place when it does not. ``ca`` is a file of the
+    authorities that may sign the service's certificate ("": those that the machine knows), ``certificate`` one of ours.
     """
 
     url: str
@@ -39,6 +40,8 @@ class Endpoint:
     folder: Path | None = None
     pid: int | None = None
     others: tuple[str, ...] = ()
+    ca: str = ""
+    certificate: str = ""
 
     def next(self) -> Endpoint:
         """The next of the addresses; after the last the first again."""
@@ -69,16 +72,17 @@ def discover(
         Unavailable: No address was given and the state folder names no live service, or a file cannot be trusted.
     """
     if url:
-        return _named(url, "the given URL", token if token is not None else _environ_token(environ))
+        return _named(url, "the given URL", token if token is not None else _environ_token(environ), environ)
     if folder is None and (shared := environ.get("GPUFAIR_URL")):
-        return _named(shared, "$GPUFAIR_URL", token if token is not None else _environ_token(environ))
+        return _named(shared, "$GPUFAIR_URL", token if token is not None else _environ_token(environ), environ)
     return from_folder(state_dir(folder, environ))
 
 
-def _named(urls: str, source: str, token: str) -> Endpoint:
+def _named(urls: str, source: str, token: str, environ: Mapping[str, str]) -> Endpoint:
     """The first of some addresses with commas between them, which knows of the others."""
     first, *others = [checked(url.strip(), source) for url in urls.split(",")]
-    return Endpoint(first, token, others=tuple(others))
+    ca, certificate = environ.get("GPUFAIR_CA", ""), environ.get("GPUFAIR_CLIENT_CERTIFICATE", "")
+    return Endpoint(first, token, others=tuple(others), ca=ca, certificate=certificate)
 
 
 def from_folder(folder: Path) -> Endpoint:
@@ -145,9 +149,11 @@ def readiness(endpoint: Endpoint, timeout_s: float = HEALTH_TIMEOUT_S) -> str:
 def _asked(endpoint: Endpoint, path: str, timeout_s: float) -> httpx.Response:
     import httpx  # noqa: PLC0415  # 100 ms that `--help` and completion of flags need not pay
 
+    from gpufair.client.verification import verified  # noqa: PLC0415  # it knows endpoints
+
     try:
         # trust_env only for far services: a corporate proxy must not be asked for loopback.
-        with httpx.Client(trust_env=not endpoint.loopback, timeout=timeout_s) as http:
+        with httpx.Client(trust_env=not endpoint.loopback, verify=verified(endpoint), timeout=timeout_s) as http:
             return http.get(f"{endpoint.url}/{path}")
     except (httpx.HTTPError, httpx.InvalidURL) as err:
         said = f"no answer within {timeout_s:g} s ({str(err) or type(err).__name__})"

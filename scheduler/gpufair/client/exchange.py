@@ -185,7 +185,9 @@ class Tries:
             true = f"nothing answers at {url} ({str(err) or 'connection refused'})"
         else:
             true = f"the connection to {url} broke ({str(err) or type(err).__name__})"
-        if isinstance(err, _NOT_SENT):
+        if "CERTIFICATE_VERIFY_FAILED" in true:
+            step = "name the file of the authority that signed its certificate in $GPUFAIR_CA"
+        elif isinstance(err, _NOT_SENT):
             step = START_IT
         elif self._call.repeatable:
             step = "look at the service's log"

@@ -35,6 +35,7 @@ from gpufair.client.types import (
     Status,
     Workload,
 )
+from gpufair.client.verification import Kind, kind_of, verified
 
 Result = TypeVar("Result")
 
@@ -59,7 +60,7 @@ class Client:
     ) -> None:
         self._where = source(endpoint, url, token, state_dir, environ)
         self._patience, self._transport = patience, transport
-        self._http: tuple[tuple[bool, bool], httpx.Client] | None = None
+        self._http: tuple[Kind, httpx.Client] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -125,11 +126,11 @@ class Client:
             time.sleep(lost.retry_in_s)
 
     def _client(self, endpoint: Endpoint) -> httpx.Client:
-        # A proxy from the environment must not be asked for loopback, and plain http needs no certificates loaded.
-        kind = (not endpoint.loopback, endpoint.url.startswith("https:"))
+        kind = kind_of(endpoint)
         if self._http is None or self._http[0] != kind:
+            verify = verified(endpoint)
             self.close()
-            self._http = (kind, httpx.Client(trust_env=kind[0], verify=kind[1], transport=self._transport))
+            self._http = (kind, httpx.Client(trust_env=kind[0], verify=verify, transport=self._transport))
         return self._http[1]
 
     def status(self) -> Status:

@@ -107,8 +107,7 @@ class ServiceCalls:
             self._streams = await asyncio.open_connection(
                 url.hostname,
                 url.port or (443 if secure else 80),
-                # A lab's own authority, where the certificate is not signed by one that everybody knows.
-                ssl=ssl.create_default_context(cafile=info.get("ca") or None) if secure else None,
+                ssl=_context(info) if secure else None,
                 limit=_HEADER_LIMIT,
             )
 
@@ -118,6 +117,14 @@ class ServiceCalls:
             with suppress(OSError):
                 self._streams[1].transport.abort()
             self._streams = None
+
+
+def _context(info: dict[str, Any]) -> ssl.SSLContext:
+    # A lab's own authority, where the certificate is not signed by one that everybody knows.
+    context = ssl.create_default_context(cafile=info.get("ca") or None)
+    if certificate := info.get("certificate"):
+        context.load_cert_chain(certificate, password=lambda: "")
+    return context
 
 
 async def _read_head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:

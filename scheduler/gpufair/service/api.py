@@ -102,7 +102,7 @@ def build_app(it: Context) -> FastAPI:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _broken)
     # Who listens on other addresses has a name that we cannot know, and asks for a token all the same.
-    hosts: tuple[str, ...] | None = () if is_loopback(it.config.service.host) else None
+    hosts = it.config.service.names if is_loopback(it.config.service.host) else None
     app.add_middleware(Gate, authenticator=it.authenticator, hosts=hosts, per_s=it.config.service.requests_per_s)
     return app
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+
+from fastapi import FastAPI
 
 from gpufair.clock import Clock, SystemClock
 from gpufair.core.errors import GpufairError
@@ -32,8 +34,9 @@ from gpufair.service.identity.auth import Authenticator, owner_name
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.identity.token_files import write_tokens
 from gpufair.service.lifecycle import bootstrap, closing
+from gpufair.service.lifecycle.certificates import Certificates
 from gpufair.service.lifecycle.lifetime import Lifetime
-from gpufair.service.lifecycle.listening import ServeError, Server, listen, only_service
+from gpufair.service.lifecycle.listening import ServeError, Server, listen, only_service, url_of
 from gpufair.service.lifecycle.standby import options as http_options
 from gpufair.service.lifecycle.standby import stand_by
 from gpufair.service.nodes.agents import AgentHub
@@ -46,6 +49,7 @@ from gpufair.service.storage.journal import Journal
 from gpufair.service.storage.leadership import Deposed, Leadership
 from gpufair.service.storage.tokens import Tokens
 from gpufair.service.web.context import Context
+from gpufair.service.web.gate import is_loopback
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 # With "until idle" a service that was killed leaves agents that would otherwise wait for ever.
@@ -61,6 +65,7 @@ def run(
     port: int | None = None,
     embedded: bool = False,
     linger: str | None = None,
+    insecure: bool = False,
 ) -> int:
     """Run the service until it is told to end. Prints clear errors; never raises for what a user can mend.
 
@@ -71,13 +76,14 @@ def run(
         port: Overrides ``[service] port``.
         embedded: End some time after the last Jupyter server has gone, with every session parked.
         linger: That time, ``15m`` or ``until idle``; overrides ``[service] linger``.
+        insecure: Without TLS on an address that other machines reach, too; overrides ``[service] insecure``.
 
     Returns: 0 after a proper end, 1 if it could not run, 2 for a wrong configuration.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         config_file = find_config(config)
-        options = _overridden(load_config(config_file), host, port, linger)
+        options = _overridden(load_config(config_file), host, port, linger, insecure=insecure)
     except GpufairError as err:
         print(f"gpufair serve: {err}", file=sys.stderr)  # noqa: T201  # the console is the interface
         return EXIT_USAGE
@@ -111,13 +117,14 @@ async def serve(
             f"the state folder {state_dir} cannot be used: {err.strerror or err}; name another one with --state-dir"
         ) from err
     place = config.store.place(state_dir)
+    certificates = await asyncio.to_thread(Certificates, config.tls) if config.tls else None
     with only_service(state_dir, several=not place.in_a_file):
         if place.in_a_file:
             async with contextlib.AsyncExitStack() as stack:
-                it, agents, listener = await _open(stack, config, state_dir, clock, embedded, place)
+                it, agents, listener = await _open(stack, config, state_dir, clock, embedded, place, certificates)
                 await _serve(stack, it, agents, listener, config_file, stop, asyncio.Event())
         else:
-            await _take_turns(config, state_dir, clock, embedded, place, config_file, stop)
+            await _take_turns(config, state_dir, clock, embedded, place, certificates, config_file, stop)
     _log.info("ended")
 
 
@@ -127,6 +134,7 @@ async def _take_turns(
     clock: Clock,
     embedded: bool,
     place: Place,
+    certificates: Certificates | None,
     config_file: Path | None,
     stop: asyncio.Event,
 ) -> None:
@@ -134,7 +142,7 @@ async def _take_turns(
     while not stop.is_set():
         async with contextlib.AsyncExitStack() as stack:
             leadership = await stack.enter_async_context(Leadership(place))
-            port = await stand_by(leadership, config.service.host, config.service.port, stop)
+            port = await stand_by(leadership, config.service.host, config.service.port, stop, _tls(certificates))
             config = replace(config, service=replace(config.service, port=port))
             if not leadership.epoch:
                 return
@@ -142,7 +150,9 @@ async def _take_turns(
             deposed = asyncio.Event()
             stack.push_async_callback(_cancelled, asyncio.create_task(_hold(leadership, state_dir, deposed)))
             with contextlib.suppress(Deposed):
-                it, agents, listener = await _open(stack, config, state_dir, clock, embedded, place, leadership.epoch)
+                it, agents, listener = await _open(
+                    stack, config, state_dir, clock, embedded, place, certificates, leadership.epoch
+                )
                 await _serve(stack, it, agents, listener, config_file, stop, deposed)
             if not deposed.is_set() and not stop.is_set():
                 return  # nobody has been here for the linger time
@@ -171,6 +181,7 @@ async def _open(
     clock: Clock,
     embedded: bool,
     place: Place,
+    certificates: Certificates | None,
     epoch: int = 0,
 ) -> tuple[Context, LocalAgents, socket.socket]:
     """All parts, started in the order in which they need each other; the stack closes them in reverse."""
@@ -229,8 +240,24 @@ async def _open(
         started_at=clock.now(),
         version=version,
         embedded=embedded,
+        certificates=certificates,
     )
     return it, agents, listener
+
+
+def _tls(certificates: Certificates | None) -> ssl.SSLContext | None:
+    return None if certificates is None else certificates.context
+
+
+async def _listen(
+    stack: contextlib.AsyncExitStack, it: Context, app: FastAPI, listener: socket.socket, tls: ssl.SSLContext | None
+) -> asyncio.Task[None]:
+    """Serve ``app`` there; what is returned ends with that."""
+    server = Server(http_options(app, tls))
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
+    stack.push_async_callback(_end_http, server, serving, it)
+    await server.wait_listening(serving)
+    return serving
 
 
 def _unlink_own(service_file: Path) -> None:
@@ -251,15 +278,17 @@ async def _serve(
 ) -> None:
     app = build_app(it)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app.state.reloader.reload_soon)
-    server = Server(http_options(app))
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
-    stack.push_async_callback(_end_http, server, serving, it)
-    await server.wait_listening(serving)
-    host, port = listener.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    serving = await _listen(stack, it, app, listener, _tls(it.certificates))
+    url = url_of(listener, "http" if it.certificates is None else "https")
+    near = url
+    if it.certificates is not None:
+        # Agents of this machine and who has the state folder know the service by its file, not by a certificate's name.
+        local = stack.enter_context(listen("127.0.0.1", 0))
+        await _listen(stack, it, app, local, None)
+        near = url_of(local, "http")
     service_file = it.state_dir / SERVICE_FILE
     info = {
-        "url": url,
+        "url": near,
         "token": it.secrets.operator_token(),
         "pid": os.getpid(),
         "started_s": it.started_at / 1000,
@@ -275,8 +304,8 @@ async def _serve(
     await it.cpu_pool.start()
     stack.push_async_callback(it.cpu_pool.leave)
     _log.info("listening on %s, state in %s", url, it.state_dir)
-    if not ipaddress.ip_address(host).is_loopback:
-        _log.warning("other machines can reach this, and tokens travel unencrypted: put a proxy with TLS in front")
+    if it.certificates is None and not is_loopback(listener.getsockname()[0]):
+        _log.warning("other machines can reach this, and tokens travel unencrypted: see [tls] of gpufair.toml")
     await _until_over(it, stop, deposed, serving)
     if it.embedded and not serving.done() and not deposed.is_set():
         await _park_everything(it, agents, stop)
@@ -360,7 +389,7 @@ def _on_signals() -> asyncio.Event:
     return stop
 
 
-def _overridden(config: Config, host: str | None, port: int | None, linger: str | None) -> Config:
+def _overridden(config: Config, host: str | None, port: int | None, linger: str | None, *, insecure: bool) -> Config:
     service = config.service
     if host is not None:
         service = replace(service, host=host)
@@ -371,4 +400,12 @@ def _overridden(config: Config, host: str | None, port: int | None, linger: str 
             service = replace(service, linger=None if linger == UNTIL_IDLE else parse_duration(linger))
         except ValueError as err:
             raise ServeError(f'--linger: {err}, or "{UNTIL_IDLE}"') from err
+    if insecure:
+        service = replace(service, insecure=True)
+    if not (is_loopback(service.host) or config.tls or service.insecure):
+        raise ServeError(
+            f"host {service.host!r} can be reached by other machines, and tokens would travel unencrypted; name a certificate and "
+            "its key in [tls] of gpufair.toml, or listen on 127.0.0.1 behind a proxy with TLS ([service] names), or say "
+            "insecure = true in [service] (or --insecure) on a network of your own"
+        )
     return replace(config, service=service)

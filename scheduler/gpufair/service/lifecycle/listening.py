@@ -74,6 +74,12 @@ def only_service(state_dir: Path, *, several: bool = False) -> Iterator[None]:
         os.close(file)  # gives the lock back
 
 
+def url_of(listener: socket.socket, scheme: str) -> str:
+    """Its address."""
+    host, port = listener.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
 @contextlib.contextmanager
 def listen(host: str, port: int) -> Iterator[socket.socket]:
     try:

@@ -55,11 +55,14 @@ class Reloader:
             was = self._app.state.context.config
             wanted = await asyncio.to_thread(_found, was.source)
             # What a flag said still holds; it is not a change of the file.
-            flags = {name: getattr(was.service, name) for name in ("host", "port", "linger")}
+            flags = {name: getattr(was.service, name) for name in ("host", "port", "linger", "insecure")}
             wanted = replace(wanted, service=replace(wanted.service, **flags))
             differing = {one.name for one in fields(Config) if getattr(was, one.name) != getattr(wanted, one.name)}
             changed, rest = differing & LIVE, differing - LIVE - _PLACES
+            certificates = self._app.state.context.certificates
+            renewed = certificates is not None and await asyncio.to_thread(certificates.reload)
             await self._use(replace(was, **{name: getattr(wanted, name) for name in changed | (differing & _PLACES)}))
+            changed |= {"certificate"} if renewed else set()
             _log.info("the configuration was read again: %s", ", ".join(sorted(changed)) or "nothing is new")
             if rest:
                 _log.warning("changed, but in use only after a restart: %s", ", ".join(sorted(rest)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -25,7 +26,9 @@ _log = logging.getLogger(__name__)
 Message = MutableMapping[str, Any]
 
 
-async def stand_by(leadership: Leadership, host: str, port: int, stop: asyncio.Event) -> int:
+async def stand_by(
+    leadership: Leadership, host: str, port: int, stop: asyncio.Event, tls: ssl.SSLContext | None = None
+) -> int:
     """Return when this service leads, or is to stop. Returns the port to listen on: the one that it stood by on.
 
     Raises:
@@ -39,7 +42,7 @@ async def stand_by(leadership: Leadership, host: str, port: int, stop: asyncio.E
         if not winning.done() and not stopping.done():
             with listen(host, port) as listener:
                 port = listener.getsockname()[1]
-                server = Server(options(_answer))
+                server = Server(options(_answer, tls))
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="http-standby")
                 await server.wait_listening(serving)
                 _log.info("standing by on %s port %d", host, port)
@@ -55,9 +58,9 @@ async def stand_by(leadership: Leadership, host: str, port: int, stop: asyncio.E
         await asyncio.gather(winning, stopping, return_exceptions=True)
 
 
-def options(app: Any) -> uvicorn.Config:
+def options(app: Any, tls: ssl.SSLContext | None = None) -> uvicorn.Config:
     """How HTTP is served."""
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,
         log_config=None,
         log_level="warning",
@@ -68,6 +71,10 @@ def options(app: Any) -> uvicorn.Config:
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=64 * 1024,
     )
+    config.load()
+    # Ours, and no files: its certificate can be replaced while it is in use.
+    config.ssl = tls
+    return config
 
 
 async def _answer(

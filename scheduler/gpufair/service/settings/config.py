@@ -22,6 +22,7 @@ from gpufair.service.settings.notification_options import NotificationOptions, r
 from gpufair.service.settings.policy_options import OFF, YEAR, read_policy
 from gpufair.service.settings.store_options import StoreOptions, read_store
 from gpufair.service.settings.tables import NAME, ConfigError, Table, hint, shown
+from gpufair.service.settings.tls_options import TlsOptions, read_tls
 from gpufair.service.settings.toml_source import TomlSource, TomlSyntaxError
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -47,6 +48,8 @@ class ServiceOptions:
     agent_silence: Millis = Millis(30 * SECOND)  # a node is lost after that
     snapshot_every: int = 1000  # events
     requests_per_s: int = 100  # of one token, in the long run; 0: any number
+    insecure: bool = False  # without TLS on an address that other machines reach
+    names: tuple[str, ...] = ()  # under which a proxy on this machine asks, besides loopback ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class Config:
     cpu_pool: CpuPoolOptions = field(default_factory=CpuPoolOptions)
     notifications: NotificationOptions = field(default_factory=NotificationOptions)
     hub: HubOptions = field(default_factory=HubOptions)
+    tls: TlsOptions = field(default_factory=TlsOptions)
     budgets_file: Path | None = None
     source: Path | None = None
 
@@ -235,6 +239,7 @@ def parse_config(text: str, file: str) -> Config:
         cpu_pool=read_cpu_pool(root.table("cpu_pool"), Path(file).parent),
         notifications=read_notifications(root.table("notifications"), Path(file).absolute().parent),
         hub=read_hub(root.table("hub"), Path(file).absolute().parent),
+        tls=read_tls(root.table("tls"), Path(file).absolute().parent),
         budgets_file=budgets_file,
     )
     root.finish()
@@ -259,6 +264,8 @@ def _service(table: Table) -> ServiceOptions:
         agent_silence=table.duration("agent_silence", default.agent_silence, SECOND, HOUR),
         snapshot_every=table.integer("snapshot_every", default.snapshot_every, 1, 1_000_000),
         requests_per_s=table.integer("requests_per_s", default.requests_per_s, 0, 100_000),
+        insecure=table.boolean("insecure", default=False),
+        names=table.strings("names"),
     )
     if not options.host:
         table.fail('host is empty; use "127.0.0.1" for this machine only', "host")

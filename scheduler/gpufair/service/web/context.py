@@ -15,6 +15,7 @@ from gpufair.service.identity.links import Links
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.insight.history import History
 from gpufair.service.insight.outputs import Outputs
+from gpufair.service.lifecycle.certificates import Certificates
 from gpufair.service.lifecycle.lifetime import Lifetime
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
@@ -45,6 +46,7 @@ class Context:
     outputs: Outputs = field(default_factory=Outputs)
     history: History = field(default_factory=History)
     links: Links = field(default_factory=Links)
+    certificates: Certificates | None = None
 
 
 def context(connection: HTTPConnection) -> Context:
