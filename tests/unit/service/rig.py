@@ -28,7 +28,8 @@ from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
 from gpufair.service.runtime.runtime import Options, Runtime
 from gpufair.service.settings.budgets import Budgets
-from gpufair.service.settings.config import DEFAULT_PROFILES, Config, ServiceOptions
+from gpufair.service.settings.config import Config, ServiceOptions
+from gpufair.service.settings.profile_options import DEFAULT_PROFILES
 from gpufair.service.storage.journal import Journal
 from gpufair.service.storage.store import sqlite_url
 from gpufair.service.storage.tokens import Tokens

@@ -11,7 +11,8 @@ import httpx
 
 from gpufair.core.units import SECOND, Millis
 from gpufair.service.backends.local import BACKOFF_S
-from gpufair.service.settings.config import NodeConfig, ServiceOptions
+from gpufair.service.settings.config import ServiceOptions
+from gpufair.service.settings.node_options import NodeConfig
 from gpufair.service.web.context import Context
 from gpufair.wire import AgentHello, NodeInventory, StartArgs, from_json, hello_proof, to_json
 from tests.unit.service.rig import LAUNCH, bearer, service_at

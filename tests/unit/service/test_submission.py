@@ -10,7 +10,8 @@ from gpufair.core.errors import InvalidSpec
 from gpufair.core.model import Allocation, Policy, WorkloadSpec
 from gpufair.core.tree import Tree
 from gpufair.core.units import HOUR, MINUTE, AllocationPath, Millis
-from gpufair.service.settings.config import Config, Profile
+from gpufair.service.settings.config import Config
+from gpufair.service.settings.profile_options import Profile
 from gpufair.service.settings.sizes import format_size, parse_size
 from gpufair.service.workloads.submission import Wanted, spec_of
 

@@ -27,7 +27,7 @@ from gpufair.node.machine import cpus, memory_bytes
 from gpufair.paths import private_dir
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.dispatch import OWN_VARIABLES
-from gpufair.service.settings.config import NodeConfig
+from gpufair.service.settings.node_options import NodeConfig
 from gpufair.wire import NodeInventory, to_json
 
 # At the most well below the silence after which a node is lost: whatever kills its agents, its work is not given away.

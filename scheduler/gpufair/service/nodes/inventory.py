@@ -8,7 +8,7 @@ from types import MappingProxyType
 from gpufair.core.model import Node
 from gpufair.core.units import NodeName, PoolName
 from gpufair.service.problems import BadRequest
-from gpufair.service.settings.config import MAX_GPUS
+from gpufair.service.settings.node_options import MAX_GPUS
 from gpufair.wire import NodeInventory
 
 LONGEST = 200  # characters of a type or an address

@@ -12,30 +12,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpufair.core.model import Allocation, Kind, Policy
+from gpufair.core.model import Allocation, Policy
 from gpufair.core.units import HOUR, MINUTE, SECOND, AllocationPath, Millis
 from gpufair.service.settings.budgets import WHOLE_TREE, Budgets, read_budgets
 from gpufair.service.settings.cpu_pool_options import CpuPoolOptions, read_cpu_pool
-from gpufair.service.settings.durations import format_duration
 from gpufair.service.settings.hub_options import HubOptions, read_hub
+from gpufair.service.settings.node_options import DEFAULT_NODES, MAX_NODES, NodeConfig, read_node, refuse_two_autos
 from gpufair.service.settings.notification_options import NotificationOptions, read_notifications
 from gpufair.service.settings.policy_options import OFF, YEAR, read_policy
+from gpufair.service.settings.profile_options import DEFAULT_PROFILES, Profile, read_profile
 from gpufair.service.settings.store_options import StoreOptions, read_store
 from gpufair.service.settings.tables import NAME, ConfigError, Table, hint, shown
 from gpufair.service.settings.tls_options import TlsOptions, read_tls
 from gpufair.service.settings.toml_source import TomlSource, TomlSyntaxError
 
 MAX_CONFIG_BYTES = 1 << 20
-MAX_GPUS = 1024  # of one node; the largest machines sold have 72
-MAX_NODES = 4096
-MAX_CPUS = 4096
-# A notebook that computes nothing for so long gives its GPUs back: in a trace of a lab 1 h frees nearly as much as 15 min.
 AUTOSAVE_SHARE = 0.05  # of the time, for checkpoints after cells
-IDLE_RELEASE = HOUR
 SUGGEST_CPU_AFTER = Millis(2 * HOUR)
 UNTIL_IDLE = "until idle"
 ALL = "*"  # of the budget tree
-VIRTUAL_GPUS = 2  # of a laptop without NVML
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,53 +45,6 @@ class ServiceOptions:
     requests_per_s: int = 100  # of one token, in the long run; 0: any number
     insecure: bool = False  # without TLS on an address that other machines reach
     names: tuple[str, ...] = ()  # under which a proxy on this machine asks, besides loopback ones
-
-
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
-    """A node that the local backend runs an agent for, or another machine (``remote``), whose agent says what it has.
-
-    ``gpus`` None: those that NVML finds. ``cpus`` and ``memory`` (bytes) None: what the machine has.
-    """
-
-    name: str
-    gpus: int | None
-    gpu_type: str = ""
-    pool: str = "default"
-    labels: Mapping[str, str] = field(default_factory=dict)
-    cpus: int | None = None
-    memory: int | None = None
-    device_files: tuple[str, ...] = ()  # patterns of files which only those hold open who use its GPUs
-    fallback_gpus: int = 0  # virtual ones where ``gpus`` is None and NVML finds none
-    remote: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What a kernelspec or ``--profile`` stands for. ``allocation`` "": the user's first open one.
-
-    ``cpus`` and ``memory`` (bytes) are taken on each node; ``within``, ``exclude`` and ``where`` are as in the core's
-    ``Shape``. ``priority`` None: by what is asked for (``submission.usual_priority``).
-    """
-
-    name: str
-    display_name: str
-    gpus: int
-    nodes: int = 1
-    gpu_type: str = ""
-    allocation: str = ""
-    min_runtime: Millis = Millis(0)
-    kind: Kind = Kind.SESSION
-    grace: Millis | None = None
-    priority: int | None = None
-    expected: Millis | None = None  # how long it needs its GPUs in all
-    idle_release: Millis | None = IDLE_RELEASE  # of a session without a running cell; None: never
-    movable: bool = False  # may be moved off a node that is to be emptied, though it is protected
-    cpus: int = 0
-    memory: int = 0
-    within: str = ""
-    exclude: tuple[str, ...] = ()
-    where: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +72,6 @@ class Config:
     tls: TlsOptions = field(default_factory=TlsOptions)
     budgets_file: Path | None = None
     source: Path | None = None
-
-
-DEFAULT_NODES = (NodeConfig("local", None, fallback_gpus=VIRTUAL_GPUS), NodeConfig("cpu", 0))
-DEFAULT_PROFILES = (
-    Profile("1gpu", "Python 3 (1 GPU)", gpus=1, min_runtime=HOUR),
-    Profile("cpu", "Python 3 (CPU, gpufair)", gpus=0),
-)
 
 
 def find_config(explicit: str | os.PathLike[str] | None, environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -212,13 +153,13 @@ def parse_config(text: str, file: str) -> Config:
         raise ConfigError(f"is not valid TOML: {err}", file, err.line) from err
     root = Table(source, file, (), source.data)
     policy = read_policy(root.table("policy"), root.table("grace"))
-    nodes = tuple(_node(table) for table in root.tables("node"))
-    profiles = tuple(_profile(table, policy) for table in root.tables("profile"))
+    nodes = tuple(read_node(table) for table in root.tables("node"))
+    profiles = tuple(read_profile(table, policy) for table in root.tables("profile"))
     _refuse_repeats(root, "node", [node.name for node in nodes])
     _refuse_repeats(root, "profile", [profile.name for profile in profiles])
     if len(nodes) > MAX_NODES:
         root.fail(f"{len(nodes)} nodes are configured; at most {MAX_NODES} are allowed", "node")
-    _refuse_two_autos(root, nodes)
+    refuse_two_autos(root, nodes)
     budgets_file = Path(root.text("budgets", "", longest=4096)) if root.has("budgets") else None
     if budgets_file == Path():
         root.fail('budgets has to name a file, like "budgets.toml"', "budgets")
@@ -273,83 +214,6 @@ def _service(table: Table) -> ServiceOptions:
     return options
 
 
-def _node(table: Table) -> NodeConfig:
-    name = table.ident("name")
-    if table.boolean("remote", False):
-        return _remote_node(table, name)
-    gpus: int | None
-    if table.raw("gpus") == "auto":
-        gpus = None
-    elif isinstance(table.raw("gpus"), str):
-        table.fail(
-            f'gpus = {shown(table.raw("gpus"))}: expected an integer (virtual GPUs) or "auto" (found by NVML)', "gpus"
-        )
-    else:
-        gpus = table.integer("gpus", 0, 0, MAX_GPUS)
-    node = NodeConfig(
-        name=name,
-        gpus=gpus,
-        gpu_type=table.text("gpu_type", ""),
-        pool=table.ident("pool", "default"),
-        labels=table.labels("labels"),
-        cpus=table.integer("cpus", 1, 0, MAX_CPUS) if table.has("cpus") else None,
-        memory=table.size("memory", 0) if table.has("memory") else None,
-        device_files=table.strings("device_files"),
-    )
-    table.finish()
-    return node
-
-
-def _remote_node(table: Table, name: str) -> NodeConfig:
-    for key in ("gpus", "cpus", "memory", "device_files"):
-        if table.has(key):
-            table.fail(f"{key}: the agent of a remote node says what the machine has; leave it out here", key)
-    node = NodeConfig(
-        name,
-        0,
-        gpu_type=table.text("gpu_type", ""),
-        pool=table.ident("pool", "default"),
-        labels=table.labels("labels"),
-        remote=True,
-    )
-    table.finish()
-    return node
-
-
-def _profile(table: Table, policy: Policy) -> Profile:
-    name = table.ident("name")
-    gpus = table.integer("gpus", 1, 0, MAX_GPUS)
-    min_runtime = table.duration("min_runtime", Millis(0), Millis(0), YEAR)
-    if min_runtime > policy.max_min_runtime:
-        cap = format_duration(policy.max_min_runtime)
-        table.fail(
-            f"min_runtime of {format_duration(min_runtime)} is above max_min_runtime ({cap}); ask for at most {cap}",
-            "min_runtime",
-        )
-    profile = Profile(
-        name=name,
-        display_name=table.text("display_name", "") or name,
-        gpus=gpus,
-        nodes=table.integer("nodes", 1, 1, MAX_NODES),
-        gpu_type=table.text("gpu_type", ""),
-        allocation=table.text("allocation", "", longest=512),
-        min_runtime=min_runtime,
-        kind=Kind(table.choice("kind", Kind.SESSION.value, [kind.value for kind in Kind])),
-        grace=table.duration("grace", SECOND, SECOND, HOUR) if table.has("grace") else None,
-        priority=table.integer("priority", 0, -1000, 1000) if table.has("priority") else None,
-        expected=table.duration("expected", SECOND, SECOND, YEAR) if table.has("expected") else None,
-        idle_release=_idle_release(table),
-        movable=table.boolean("movable", False),
-        cpus=table.integer("cpus", 0, 0, MAX_CPUS),
-        memory=table.size("memory", 0),
-        within=table.text("within", ""),
-        exclude=_excluded(table),
-        where=table.labels("where"),
-    )
-    table.finish()
-    return profile
-
-
 def _autosave_share(table: Table) -> float:
     if table.raw("after_cells") == OFF:
         return 0.0
@@ -381,25 +245,11 @@ def _checkpoint_url(table: Table) -> str:
     return url
 
 
-def _idle_release(table: Table) -> Millis | None:
-    if table.raw("idle_release") == OFF:
-        return None
-    return table.duration("idle_release", IDLE_RELEASE, Millis(0), YEAR) or None
-
-
 def _suggest_cpu_after(table: Table) -> Millis:
     off = table.raw("suggest_cpu_after") == OFF
     limit = Millis(0) if off else table.duration("suggest_cpu_after", SUGGEST_CPU_AFTER, Millis(0), YEAR)
     table.finish()
     return limit
-
-
-def _excluded(table: Table) -> tuple[str, ...]:
-    names = table.strings("exclude")
-    for name in names:
-        if NAME.fullmatch(name) is None:
-            table.fail(f"exclude: {shown(name)} is no name of a node; leave it out or correct it", "exclude")
-    return names
 
 
 def _users(root: Table, key: str) -> tuple[str, ...]:
@@ -436,12 +286,6 @@ def _refuse_repeats(root: Table, key: str, names: list[str]) -> None:
     for at, (table, name) in enumerate(zip(root.tables(key), names, strict=True)):
         if name in names[:at]:
             table.fail(f"there is already a [[{key}]] named {name!r}; give this one another name", "name")
-
-
-def _refuse_two_autos(root: Table, nodes: tuple[NodeConfig, ...]) -> None:
-    autos = [table for table, node in zip(root.tables("node"), nodes, strict=True) if node.gpus is None]
-    if len(autos) > 1:
-        autos[1].fail('another node has gpus = "auto" already, and both would be given the same real GPUs', "gpus")
 
 
 def _check_allocations(config: Config, file: str) -> None:

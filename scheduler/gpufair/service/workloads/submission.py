@@ -11,7 +11,8 @@ from gpufair.core.errors import GpufairError, InvalidSpec, NotAMember, UnknownAl
 from gpufair.core.model import DEFAULT_POOL, Kind, Policy, Shape, WorkloadSpec
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
-from gpufair.service.settings.config import Config, Profile
+from gpufair.service.settings.config import Config
+from gpufair.service.settings.profile_options import Profile
 from gpufair.service.settings.tables import hint
 from gpufair.service.workloads import notices
 

@@ -12,7 +12,7 @@ from gpufair.core.model import Kind, Phase, Policy, Shape
 from gpufair.core.record import NodeView
 from gpufair.core.state import State
 from gpufair.core.units import MINUTE, Instant, WorkloadId
-from gpufair.service.settings.config import Profile
+from gpufair.service.settings.profile_options import Profile
 from gpufair.service.workloads import dependencies, moving, retries, time_limit
 from gpufair.service.workloads.details import Detail, checkpoint_dict
 from gpufair.service.workloads.submission import usual_priority
