@@ -27,9 +27,9 @@ from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
 from gpufair.service.identity.auth import Principal, Role
 from gpufair.service.insight.history import by_node
-from gpufair.service.routes.workloads import listed
 from gpufair.service.storage import stays
 from gpufair.service.storage.database import metadata
+from gpufair.service.web.acting import listed
 from gpufair.service.workloads import standin, views
 from gpufair.service.workloads.turn import EMPTY
 from tests.bench.core_world import Bench, cpu_scale

@@ -30,6 +30,7 @@ from gpufair.service.routes import (
     figures,
     foresight,
     identity,
+    kernels,
     maintenance,
     monitoring,
     overview,
@@ -62,6 +63,7 @@ def routed(version: str) -> FastAPI:
     for part in (
         agents.router,
         workloads.router,
+        kernels.router,
         events.router,
         amending.router,
         checkpoints.router,

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from gpufair.client.types import Workload as WorkloadView
 from gpufair.core.record import Workload
 from gpufair.service.problems import BadRequest, Forbidden
-from gpufair.service.routes.workloads import Answer, Id, act
+from gpufair.service.web.acting import Answer, Id, act
 from gpufair.service.web.context import context
 from gpufair.service.web.contract import answers
 from gpufair.service.web.models import Amendment

@@ -1,23 +1,22 @@
-"""A workload's checkpoints, for its owner: check them, remove old ones, take one away as a file."""
+"""A workload's checkpoints, for its owner: list and check them, remove old ones, take one away as a file."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
-from gpufair.client.answers import CheckedCheckpoints, Removed
+from gpufair.client.answers import CheckedCheckpoints, Checkpoints, Removed
 from gpufair.service.insight import kept
-from gpufair.service.routes.workloads import Answer, owned
+from gpufair.service.web.acting import Answer, Id, owned
 from gpufair.service.web.context import context
 from gpufair.service.web.contract import answers, streams
-from gpufair.service.web.models import ID_PATTERN, Nothing, Pruning
+from gpufair.service.web.models import Nothing, Pruning
 
 router = APIRouter(prefix="/workloads")
-Id = Annotated[str, Path(pattern=ID_PATTERN)]
 
 
 async def _there(request: Request, workload: str, work: Callable[[str, bytes], Any]) -> Any:
@@ -26,6 +25,16 @@ async def _there(request: Request, workload: str, work: Callable[[str, bytes], A
     known = await owned(request, workload)
     directory = it.dispatcher.checkpoint_dir(known.spec.user, known.id)
     return await asyncio.to_thread(work, directory, bytes.fromhex(it.secrets.checkpoint_key(known.spec.user)))
+
+
+@router.get("/{workload}/checkpoints", responses=answers(Checkpoints))
+async def checkpoints(request: Request, workload: Id) -> Answer:
+    """Its checkpoints that are still there, newest first; only for its owner."""
+    it = context(request)
+    known = await owned(request, workload)
+    reported = it.runtime.detail(known.id).checkpoints
+    directory = it.dispatcher.checkpoint_dir(known.spec.user, known.id)
+    return {"checkpoints": await asyncio.to_thread(kept.present, directory, reported)}
 
 
 @router.post("/{workload}/checkpoints/verify", responses=answers(CheckedCheckpoints))

@@ -19,10 +19,10 @@ from gpufair.core.units import AllocationPath, NodeName, after
 from gpufair.service.budgets import budget_changes
 from gpufair.service.insight.explained import allocation_view
 from gpufair.service.problems import BadRequest, NotFound
-from gpufair.service.routes.workloads import Fields, listed
 from gpufair.service.settings.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
 from gpufair.service.settings.tables import hint
 from gpufair.service.storage.timeline import records, without_names
+from gpufair.service.web.acting import Fields, listed
 from gpufair.service.web.context import Context, context, principal
 from gpufair.service.web.contract import answers
 from gpufair.service.web.models import NAME_PATTERN, Drain

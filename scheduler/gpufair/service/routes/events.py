@@ -14,8 +14,8 @@ from fastapi.responses import StreamingResponse
 from gpufair.core.model import Phase
 from gpufair.service.identity.auth import Principal
 from gpufair.service.problems import TooManyStreams
-from gpufair.service.routes.workloads import shown
 from gpufair.service.runtime.broadcast import OTHERS, Change, Subscription
+from gpufair.service.web.acting import shown
 from gpufair.service.web.context import Context, context, principal
 from gpufair.service.web.contract import streams
 from gpufair.service.web.models import NAME_PATTERN

@@ -1,43 +1,34 @@
-"""Workloads: submit, look, act."""
+"""Workloads: submit, look, end, park and resume; why they wait, and what they wrote."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Body, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 
-from gpufair.client.answers import Checkpoints, Executions, Workloads
-from gpufair.client.answers import Preflight as PreflightAnswer
-from gpufair.client.types import Connection, Explanation, LogPage
+from gpufair.client.answers import Workloads
+from gpufair.client.types import Explanation, LogPage
 from gpufair.client.types import Workload as WorkloadView
 from gpufair.core import events as ev
-from gpufair.core.errors import WrongPhase
 from gpufair.core.model import HOLDING, Phase, PreemptReason
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
-from gpufair.service.identity.auth import Principal
-from gpufair.service.insight import kept
 from gpufair.service.insight.explained import explanation_view
 from gpufair.service.insight.outputs import MAX_PAGE_BYTES, log_of
-from gpufair.service.problems import BadRequest, Forbidden, NotFound
-from gpufair.service.web.context import Context, context, principal
+from gpufair.service.problems import BadRequest
+from gpufair.service.web.acting import Answer, Fields, Id, act, listed, owned, require_kernel, shown
+from gpufair.service.web.context import context, principal
 from gpufair.service.web.contract import answers
-from gpufair.service.web.models import ID_PATTERN, Extension, Nothing, PlainName, Restoring, Resume, Submission
+from gpufair.service.web.models import Extension, Nothing, PlainName, Resume, Submission
 from gpufair.service.web.pages import Cursor, Key, Limit, cut, place
 from gpufair.service.workloads import dependencies, moving, notices, retries, standin, time_limit
-from gpufair.service.workloads.details import Pending
 from gpufair.service.workloads.submission import pools_for, span_of, spec_of
 from gpufair.service.workloads.turn import Turn
-from gpufair.service.workloads.views import masked
 
 router = APIRouter(prefix="/workloads")
-Id = Annotated[str, Path(pattern=ID_PATTERN)]
-Answer = dict[str, Any]
-Fields = Annotated[str | None, Query(max_length=1024)]
 
 
 @router.post("", status_code=201, responses=answers(WorkloadView) | answers(WorkloadView, 201))
@@ -190,79 +181,6 @@ async def extend(request: Request, workload: Id, body: Extension) -> Answer:
     return await act(request, workload, step)
 
 
-@router.post("/{workload}/restart", status_code=202, responses=answers(WorkloadView, 202))
-async def restart(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
-    """A new kernel without the old one's variables: on the same GPUs if it has some, else when it gets some."""
-    it = context(request)
-
-    def step(turn: Turn, known: Workload) -> None:
-        if known.phase in (Phase.RUNNING, Phase.RESTORING):
-            # The kernel it replaces: a command that is repeated after a crash restarts only once.
-            command(it, turn, known, "restart", {"generation": turn.detail(known.id).generation})
-            turn.set_detail(known.id, replace(turn.detail(known.id), serving=False, connection=None))
-        elif known.phase is not Phase.STARTING:  # that one is new anyway
-            turn.handle(ev.ResumeRequested(turn.now, turn.cause(), known.id, from_checkpoint=False))
-
-    return await act(request, workload, step, kernel=True)
-
-
-@router.post("/{workload}/checkpoint", status_code=202, responses=answers(WorkloadView, 202))
-async def checkpoint(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
-    """Checkpoint it and go on."""
-    it = context(request)
-
-    def step(turn: Turn, known: Workload) -> None:
-        require_running(known, "checkpoint", "only a running one has something new to save")
-        command(it, turn, known, "save", {})
-
-    return await act(request, workload, step, kernel=True)
-
-
-@router.post("/{workload}/preflight", status_code=202, responses=answers(WorkloadView, 202))
-async def ask_preflight(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
-    """Ask its kernel what a checkpoint would be like. Answered when no cell runs: look at ``preflight.at_s``."""
-    it = context(request)
-
-    def step(turn: Turn, known: Workload) -> None:
-        require_running(known, "preflight", "what it has was saved as far as that is possible")
-        turn.after(lambda: it.hub.send(known, "preflight"))
-
-    return await act(request, workload, step, kernel=True)
-
-
-@router.post("/{workload}/restore", status_code=202, responses=answers(WorkloadView, 202))
-async def restore(request: Request, workload: Id, body: Annotated[Restoring | None, Body()] = None) -> Answer:
-    """Load the last checkpoint, or an older one that is still there, into the running kernel."""
-    it = context(request)
-    wanted = None if body is None else body.checkpoint
-    if wanted is not None:
-        there = [one["id"] for one in (await checkpoints(request, workload))["checkpoints"]]
-        if wanted not in there:
-            raise NotFound(f"workload {workload!r} has no checkpoint {wanted!r} (any more); it has: {', '.join(there) or 'none'}")
-
-    def step(turn: Turn, known: Workload) -> None:
-        require_running(known, "restore", "resume it; it is then restored as it starts")
-        session = standin.session_of(known.spec) or known.id
-        last = turn.state.workload(session).checkpoint
-        if last is None:
-            raise WrongPhase(known.id, known.phase, "restore", "and it has no checkpoint yet")
-        command(it, turn, known, "restore", {"id": wanted or last.id})
-
-    return await act(request, workload, step, kernel=True)
-
-
-@router.post("/{workload}/interrupt", status_code=202, responses=answers(WorkloadView, 202))
-async def interrupt(request: Request, workload: Id, body: Annotated[Nothing | None, Body()] = None) -> Answer:
-    """As the user's interrupt button. Where nothing runs there is nothing to interrupt, and that is no error."""
-    it = context(request)
-
-    def step(turn: Turn, known: Workload) -> None:
-        if known.phase in (Phase.RUNNING, Phase.CHECKPOINTING):
-            turn.after(lambda: it.hub.send(known, "interrupt"))
-
-    return await act(request, workload, step, kernel=True)
-
-
 @router.get("/{workload}/why", responses=answers(Explanation))
 async def why(request: Request, workload: Id) -> Answer:
     """Why it is where it is, from the same state that decided."""
@@ -285,49 +203,6 @@ async def why(request: Request, workload: Id) -> Answer:
     return answer
 
 
-@router.get("/{workload}/connection", responses=answers(Connection))
-async def connection(request: Request, workload: Id) -> Answer:
-    """How to reach its kernel; only for its owner."""
-    it = context(request)
-    known = await owned(request, workload)
-    detail = it.runtime.detail(known.id)
-    there = await it.runtime.read(lambda state: standin.of(state, detail))
-    kernel = detail if there is None or there.phase not in HOLDING else it.runtime.detail(there.id)
-    return {
-        "key": it.secrets.kernel_key(known.id),
-        "incarnation": known.incarnation,
-        "generation": detail.generation,
-        "serving": kernel.serving,
-        "connection": kernel.connection or {},
-    }
-
-
-@router.get("/{workload}/outputs", responses=answers(Executions))
-async def outputs(request: Request, workload: Id) -> Answer:
-    """Its recorded executions with their outputs, oldest first; only for its owner."""
-    it = context(request)
-    known = await owned(request, workload)
-    folder = it.dispatcher.record_dir(known.id)
-
-    def recorded() -> list[Answer]:
-        folders = [folder, *standin.records(folder)]
-        found = [execution for one in folders for execution in it.outputs.of(one)]
-        if len(folders) == 1:
-            return found
-        # A cell that left with its session goes on in another folder: the last of its runs is told, as within one.
-        runs = {run["msg_id"]: run for run in sorted(found, key=lambda run: float(run["started_s"]))}
-        return list(runs.values())
-
-    return {"executions": await asyncio.to_thread(recorded)}
-
-
-@router.get("/{workload}/preflight", responses=answers(PreflightAnswer))
-async def preflight(request: Request, workload: Id) -> Answer:
-    """The last answer of its kernel in this stay, with all variables; only for its owner."""
-    known = await owned(request, workload)
-    return {"preflight": context(request).runtime.detail(known.id).preflight}
-
-
 @router.get("/{workload}/log", responses=answers(LogPage))
 async def log(
     request: Request,
@@ -346,88 +221,3 @@ async def log(
     ended = known.phase is Phase.ENDED
     page = await asyncio.to_thread(log_of, it.dispatcher.record_dir(known.id), rank, after, limit)
     return {**page, "ended": ended}
-
-
-@router.get("/{workload}/checkpoints", responses=answers(Checkpoints))
-async def checkpoints(request: Request, workload: Id) -> Answer:
-    """Its checkpoints that are still there, newest first; only for its owner."""
-    it = context(request)
-    known = await owned(request, workload)
-    reported = it.runtime.detail(known.id).checkpoints
-    directory = it.dispatcher.checkpoint_dir(known.spec.user, known.id)
-    return {"checkpoints": await asyncio.to_thread(kept.present, directory, reported)}
-
-
-# -- shared -------------------------------------------------------------------------------------------------------
-
-
-def shown(view: Answer, who: Principal) -> Answer:
-    """A Workload object as far as ``who`` may see it."""
-    return view if who.owns(view["user"]) else masked(view)
-
-
-def listed(views: Iterable[Answer], who: Principal, fields: str | None) -> list[Answer]:
-    """Workload objects as far as ``who`` may see them; with ``fields`` ("id,user") only those of them that there are."""
-    found = (shown(view, who) for view in views)
-    if fields is None:
-        return list(found)
-    wanted = fields.split(",")
-    return [{name: view[name] for name in wanted if name in view} for view in found]
-
-
-async def owned(request: Request, workload: str) -> Workload:
-    """A workload of the caller's.
-
-    Raises:
-        UnknownWorkload: There is none.
-        Forbidden: It is somebody else's.
-    """
-    known = await context(request).runtime.read(lambda state: state.workload(WorkloadId(workload)))
-    principal(request).require_owner(known.spec.user, f"workload {workload!r}")
-    return known
-
-
-async def act(
-    request: Request, workload: str, step: Callable[[Turn, Workload], None], *, kernel: bool = False
-) -> Answer:
-    """Run ``step`` on a workload of the caller's; answer with what became of it.
-
-    Args:
-        kernel: It is about the kernel: on the stand-in where that runs it.
-    """
-    it, who = context(request), principal(request)
-
-    def checked(turn: Turn) -> None:
-        known = turn.state.workload(WorkloadId(workload))
-        who.require_owner(known.spec.user, f"workload {workload!r}")
-        there = standin.of(turn.state, turn.detail(known.id)) if kernel else None
-        step(turn, known if there is None or there.phase not in HOLDING else there)
-
-    await it.runtime.do(checked)
-    return await it.runtime.view(WorkloadId(workload))
-
-
-def require_running(known: Workload, asked: str, instead: str) -> None:
-    """Refuse what only a running kernel can do.
-
-    Raises:
-        WrongPhase: It doesn't run.
-        Forbidden: It is no kernel.
-    """
-    require_kernel(known, asked)
-    if known.phase is not Phase.RUNNING:
-        raise WrongPhase(known.id, known.phase, asked, instead)
-
-
-def require_kernel(known: Workload, asked: str) -> None:
-    """Refuse what only kernels can do. Raises ``Forbidden``."""
-    if known.spec.launch.get("type") != "kernel":
-        raise Forbidden(f"workload {known.id!r} is a command: only kernels can be asked to {asked}")
-
-
-def command(it: Context, turn: Turn, known: Workload, kind: str, args: Answer) -> None:
-    """Send a user's command once it is durable; until a report answers it, it is repeated to an agent that comes back."""
-    detail = turn.detail(known.id)
-    others = tuple(pending for pending in detail.pending if pending.kind != kind)
-    turn.set_detail(known.id, replace(detail, pending=(*others, Pending(kind, known.incarnation, args))))
-    turn.after(lambda: it.hub.send(known, kind, args))
