@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from gpufair.clock import Clock
 from gpufair.core.errors import GpufairError
 from gpufair.core.events import TimePassed
-from gpufair.core.model import Phase
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
 from gpufair.service.budgets import budget_changes
@@ -28,6 +27,7 @@ from gpufair.service.runtime.backend import Backend
 from gpufair.service.runtime.broadcast import Broadcast
 from gpufair.service.runtime.meter import Meter
 from gpufair.service.runtime.recovery import Recovered, agree_on_stays, rebuild, recover, take_snapshot
+from gpufair.service.runtime.telling import Places, Teller, notices, places_for, places_of_all
 from gpufair.service.storage import announcements, budget_requests
 from gpufair.service.storage.announcements import Board
 from gpufair.service.storage.audit import doer, note
@@ -39,9 +39,7 @@ from gpufair.service.storage.store import StoreError, StoreUnavailable
 from gpufair.service.workloads import retries, standin
 from gpufair.service.workloads.asked import MAX_WAITING, Asked, Closed, InternalError, Overloaded, Step
 from gpufair.service.workloads.details import Detail
-from gpufair.service.workloads.suggesting import suggestion
 from gpufair.service.workloads.turn import EMPTY, Turn
-from gpufair.service.workloads.views import maintenance_view, workload_view
 
 R = TypeVar("R")
 
@@ -50,7 +48,6 @@ MAX_MOMENTS = 500  # of one commit: after a long sleep there may be many grid pa
 # Questions that are thought over in threads: each takes a processor, and the loop that decides needs one too.
 MAX_THINKING = 2
 STORE_RETRY = Millis(1000)
-FEW = 64  # places in the queue that are looked up one by one
 REFRESH_PAUSE = 4  # times as long as telling some of those who wait takes
 REFRESHED = 32  # workloads that are looked at again in one go: about 10 ms
 REFRESH_S = 0.25  # queue positions and estimates are told to subscribers at most that often
@@ -76,6 +73,7 @@ class Runtime:
         self._options = options or Options()
         self.backend: Backend | None = None
         self.broadcast = Broadcast()
+        self._teller = Teller(self.broadcast, self._options.suggest_cpu_after)
         self.meter = Meter()
         self.on_notices: Callable[[], None] = lambda: None  # called when some are in the outbox; it must not block
         self._state = State(validate=self._options.validate)
@@ -83,8 +81,6 @@ class Runtime:
         self._waiting: set[WorkloadId] = set()  # for others to end, or to be tried again: those whose details say so
         self._requests = Requests()  # for other budgets: live ones, as committed
         self._board = Board()  # of announcements, as committed
-        self._noticed: dict[str, Any] = {}  # what was on it when subscribers were last told
-        self._noticed_at = Instant(0)
         self._asked: deque[Asked[Any]] = deque()
         self._arrived = asyncio.Event()
         self._turning = asyncio.Lock()  # held while the state is ahead of the journal
@@ -99,7 +95,6 @@ class Runtime:
         self._said = ""  # the problem with the journal that was logged last
         self._task: asyncio.Task[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
-        self._shown: dict[WorkloadId, dict[str, Any]] = {}  # as last told to subscribers
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -112,11 +107,7 @@ class Runtime:
         """
         await self._rebuild()
         await agree_on_stays(self._journal, self._state)
-        # Of what has ended nothing new comes, and after years that is nearly all.
-        records = self._state.facts.records
-        self._shown = {one.id: self._view(one.id) for one in records.values() if one.phase is not Phase.ENDED}
-        self._noticed_at = self.now()
-        self._noticed = self._notices(self._noticed_at)
+        self._teller.begin(self._state, self._details, self._board, self.now())
         self._task = asyncio.create_task(self._run(), name="runtime")
         self._refresher = asyncio.create_task(self._refresh(), name="runtime-refresh")
 
@@ -243,14 +234,14 @@ class Runtime:
             chosen = [one for one in state.facts.records.values() if not standin.session_of(one.spec) and only(one)]
             chosen.sort(key=lambda record: (record.submitted_at, record.id))
             chosen = chosen[:most]
-            places = _places(state, len(chosen))
+            places = places_for(state, len(chosen))
             return [self._view(record.id, places) for record in chosen]
 
         return await self.read(look)
 
     async def noticed(self) -> dict[str, Any]:
         """What everybody is to see now: announcements, and the maintenance that is planned."""
-        return await self.read(lambda _state: self._notices(self.now()))
+        return await self.read(lambda state: notices(self._board, state, self.now()))
 
     # -- the loop -------------------------------------------------------------------------------------------------
 
@@ -271,7 +262,7 @@ class Runtime:
         wakeup = None
         if self._sound:
             again = retries.next_due(self.detail(workload) for workload in self._waiting)
-            dated, seen = self._requests.next_due(), self._board.next_due(self._noticed_at)
+            dated, seen = self._requests.next_due(), self._board.next_due(self._teller.noticed_at)
             known = (self._state.next_wakeup(), again, dated, seen)
             wakeup = min((one for one in known if one is not None), default=None)
         if self._retry_at is None:
@@ -400,7 +391,7 @@ class Runtime:
         for deed in turn.afterwards:
             deed()
         self._publish(turn.touched)
-        self._tell_notices(turn.now)
+        self._teller.announce(self._board, self._state, turn.now)
 
     # -- recovery -------------------------------------------------------------------------------------------------
 
@@ -459,48 +450,11 @@ class Runtime:
 
     # -- telling --------------------------------------------------------------------------------------------------
 
-    def _view(self, workload: WorkloadId, places: dict[WorkloadId, int] | None = None) -> dict[str, Any]:
-        place = None
-        if self._state.facts.record(workload).phase is Phase.QUEUED:  # it may have left since ``places`` were listed
-            place = (places or {}).get(workload) or self._state.position(workload)
-        detail = self.detail(workload)
-        now = self.now()
-        view = workload_view(self._state, workload, detail, place, now)
-        view["suggestion"] = suggestion(self._state, workload, detail, now, self._options.suggest_cpu_after)
-        return standin.shown(view, self._state, detail, self._details)
+    def _view(self, workload: WorkloadId, places: Places | None = None) -> dict[str, Any]:
+        return self._teller.view(self._state, self._details, workload, self.now(), places)
 
-    def _publish(self, workloads: set[WorkloadId], places: dict[WorkloadId, int] | None = None) -> None:
-        """Tell subscribers about these workloads, as far as something changed for them."""
-        known = self._state.facts.records
-        # Nobody hears of a stand-in: what is new about it is told of its session.
-        workloads = {standin.session_of(known[one].spec) or one for one in workloads & known.keys()}
-        wanted: list[WorkloadId] = []
-        for workload in sorted(workloads & known.keys()):
-            user = known[workload].spec.user
-            if self.broadcast.wants(user):
-                wanted.append(workload)
-            else:
-                self.broadcast.unheard(user)
-        if places is None:
-            places = _places(self._state, len(wanted))
-        changed: list[dict[str, Any]] = []
-        for workload in wanted:
-            view = self._view(workload, places)
-            if _steady(view) != _steady(self._shown.get(workload, {})):
-                self._shown[workload] = view
-                changed.append(view)
-        self.broadcast.publish(changed)
-
-    def _notices(self, now: Instant) -> dict[str, Any]:
-        current = [one.view(now) for one in self._board.current(now)]
-        return {"announcements": current, "maintenance": maintenance_view(self._state)}
-
-    def _tell_notices(self, now: Instant) -> None:
-        """Tell subscribers what everybody is to see, if that has changed."""
-        self._noticed_at = now
-        if (notices := self._notices(now)) != self._noticed:
-            self._noticed = notices
-            self.broadcast.announce(notices)
+    def _publish(self, workloads: set[WorkloadId], places: Places | None = None) -> None:
+        self._teller.publish(self._state, self._details, workloads, self.now(), places)
 
     async def _refresh(self) -> None:
         """Positions, estimates and reasons of those who wait change with everybody else's events."""
@@ -514,7 +468,7 @@ class Runtime:
                     continue
                 seen = self._journal.seq
                 records = self._state.facts.records
-                places = _listed(self._state)
+                places = places_of_all(self._state)
                 listened = [one for one in places if self.broadcast.wants(records[one].spec.user)]
             # A few at a time: whoever asks for something meanwhile is served in between.
             for first in range(0, len(listened), REFRESHED):
@@ -525,17 +479,3 @@ class Runtime:
                     took_s = time.monotonic() - begun
                 # A long queue is told of more slowly, and decisions are made all the same.
                 await asyncio.sleep(REFRESH_PAUSE * took_s)
-
-
-def _places(state: State, asked: int) -> dict[WorkloadId, int] | None:
-    """The places of all; None where listing a long queue for so few would take longer than looking each up."""
-    return _listed(state) if asked > FEW else None
-
-
-def _listed(state: State) -> dict[WorkloadId, int]:
-    return {workload: place for place, workload in enumerate(state.queue(), 1)}
-
-
-def _steady(view: dict[str, Any]) -> dict[str, Any]:
-    """A view without what changes with time alone."""
-    return {key: value for key, value in view.items() if key not in {"charged_gpu_s", "utilization"}}
