@@ -15,16 +15,14 @@ from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError, UnknownWorkload
 from gpufair.core.model import HOLDING, CheckpointRef, Outcome, Phase, Utilization
 from gpufair.core.record import Workload
-from gpufair.core.units import GpuMillis, Instant, Millis, NodeName, WorkloadId
+from gpufair.core.units import Instant, Millis, NodeName, WorkloadId
+from gpufair.service.nodes import fields
 from gpufair.service.nodes.dispatch import Dispatcher, hosts
 from gpufair.service.workloads import moving, retries, standin, time_limit
 from gpufair.service.workloads.details import KEPT_CHECKPOINTS, Busy, checkpoint_dict
 from gpufair.service.workloads.turn import Turn
 from gpufair.wire import Report, WireError
 
-MAX_NAMES = 1000  # of lost variables and devices in one report
-MAX_DEVICE = 128  # characters of a device
-_LONGEST = 2000  # characters of a reason
 _log = logging.getLogger(__name__)
 
 # A user's command, and which reports answer it.
@@ -88,7 +86,7 @@ class ReportReader:
                 continue
             workload = WorkloadId(report.workload)
             try:
-                took, sample, devices = _sample(report)
+                took, sample, devices = fields.sample(report)
                 known = turn.state.workload(workload)
             except WireError as err:
                 _log.warning("a report of node %s about %s is left out: %s", node, report.workload[:80], err)
@@ -114,8 +112,8 @@ class ReportReader:
     # -- one method for each kind ---------------------------------------------------------------------------------
 
     def _serving(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        devices = _strings(report, "devices")
-        generation = _integer(report, "generation")
+        devices = fields.strings(report, "devices")
+        generation = fields.integer(report, "generation")
         detail = turn.detail(workload.id)
         connection = report.body.get("connection") or None
         if connection is not None and not isinstance(connection, dict):
@@ -157,7 +155,7 @@ class ReportReader:
         gang.up[node] = devices
         if first and all(place in gang.up for place in places):
             pairs = tuple((NodeName(place), device) for place in places for device in gang.up[place])
-            lost = (*_pairs(report, "lost"), *detail.unsaved)
+            lost = (*fields.pairs(report, "lost"), *detail.unsaved)
             turn.handle(ev.Started(turn.now, turn.cause(), workload.id, workload.incarnation, pairs, lost))
             turn.set_detail(workload.id, replace(turn.detail(workload.id), unsaved=(), up_at_ms=int(turn.now)))
 
@@ -169,7 +167,7 @@ class ReportReader:
         turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=progress), durable=False)
 
     def _gpu_use(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        since_s = None if report.body.get("unused_since_s") is None else _number(report, "unused_since_s")
+        since_s = None if report.body.get("unused_since_s") is None else fields.number(report, "unused_since_s")
         since_ms = 0 if since_s is None else min(int(since_s * 1000), int(turn.now))
         turn.set_detail(workload.id, replace(turn.detail(workload.id), unused_since_ms=since_ms), durable=False)
         turn.touched.add(workload.id)  # nothing may be new but the time: it may be long enough now to be worth a word
@@ -181,28 +179,28 @@ class ReportReader:
 
     def _kernel_died(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         detail = turn.detail(workload.id)
-        if _integer(report, "generation") >= detail.generation:
+        if fields.integer(report, "generation") >= detail.generation:
             offered = workload.checkpoint is not None
             died = replace(detail, serving=False, connection=None, restore_offered=offered, kernel_died=True)
-            turn.set_detail(workload.id, replace(died, warning="", died_of=_reason(report)))
+            turn.set_detail(workload.id, replace(died, warning="", died_of=fields.reason(report)))
             session = self._session(turn, workload)
-            turn.set_detail(session.id, replace(turn.detail(session.id), died_of=_reason(report)))
+            turn.set_detail(session.id, replace(turn.detail(session.id), died_of=fields.reason(report)))
         if workload.busy:
             turn.handle(ev.ActivityReported(turn.now, turn.cause(), workload.id, workload.incarnation, False))
 
     def _remark(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        warning = str(report.body.get("text") or "")[:_LONGEST]
+        warning = str(report.body.get("text") or "")[:fields.LONGEST]
         turn.set_detail(workload.id, replace(turn.detail(workload.id), warning=warning))
 
     def _checkpointed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         body = report.body
         checkpoint = CheckpointRef(
-            id=_text(report, "id"),
-            sequence=_integer(report, "sequence"),
-            at=Instant(int(_number(report, "at_s") * 1000)),
-            size_bytes=_integer(report, "size_bytes"),
-            duration=Millis(int(_number(report, "duration_s") * 1000)),
-            lost=_pairs(report, "lost"),
+            id=fields.text(report, "id"),
+            sequence=fields.integer(report, "sequence"),
+            at=Instant(int(fields.number(report, "at_s") * 1000)),
+            size_bytes=fields.integer(report, "size_bytes"),
+            duration=Millis(int(fields.number(report, "duration_s") * 1000)),
+            lost=fields.pairs(report, "lost"),
         )
         if "/" in checkpoint.id or checkpoint.id.startswith("."):
             raise WireError(f"checkpointed: {str(body['id'])[:80]!r} is no name of a checkpoint")
@@ -219,40 +217,40 @@ class ReportReader:
         turn.set_detail(workload.id, replace(detail, restore_offered=False, progress=None, not_saved=None))
 
     def _checkpoint_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        reason = _reason(report)
+        reason = fields.reason(report)
         turn.handle(ev.CheckpointFailed(turn.now, turn.cause(), workload.id, workload.incarnation, reason))
         failed = {"at_s": turn.now / 1000, "reason": reason}
         turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None, not_saved=failed))
 
     def _held(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        if (more := moving.held(turn, workload, _number(report, "until_s"))) is not None:
+        if (more := moving.held(turn, workload, fields.number(report, "until_s"))) is not None:
             turn.after(lambda: self._dispatcher.tell(workload, more.kind, workload.incarnation, more.args))
 
     def _not_held(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         if workload.phase is Phase.RUNNING:  # else it leaves anyway, and is opened when it has
-            moving.give_up(turn, workload.id, _reason(report) or "its kernel could not be saved")
+            moving.give_up(turn, workload.id, fields.reason(report) or "its kernel could not be saved")
 
     def _preflight(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        told = {"at_s": turn.now / 1000, **_preflight(report)}
+        told = {"at_s": turn.now / 1000, **fields.preflight(report)}
         turn.set_detail(workload.id, replace(turn.detail(workload.id), preflight=told), durable=False)
 
     def _restored(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         # Told as a start: it is the same statement about what the session now has.
-        lost = _pairs(report, "lost")
+        lost = fields.pairs(report, "lost")
         turn.handle(ev.Started(turn.now, turn.cause(), workload.id, workload.incarnation, workload.devices, lost))
         told = replace(turn.detail(workload.id), restore_offered=False, progress=None, not_restored="")
         turn.set_detail(workload.id, told)
 
     def _restore_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        why = f"the checkpoint was not restored: {_reason(report)}"
+        why = f"the checkpoint was not restored: {fields.reason(report)}"
         turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None, not_restored=why))
 
     def _start_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        self._part_gone(turn, node, workload, "start_failed", {"reason": _reason(report)})
+        self._part_gone(turn, node, workload, "start_failed", {"reason": fields.reason(report)})
 
     def _released(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
         # The user hears of it with the next start, together with what the restore could not bring back.
-        if unsaved := _pairs(report, "unsaved"):
+        if unsaved := fields.pairs(report, "unsaved"):
             session = self._session(turn, workload)
             turn.set_detail(session.id, replace(turn.detail(session.id), unsaved=unsaved))
         self._part_gone(turn, node, workload, "released", {"busy": report.body.get("busy") is True})
@@ -261,7 +259,7 @@ class ReportReader:
         outcome = report.body.get("outcome")
         if outcome not in (Outcome.COMPLETED, Outcome.FAILED, Outcome.TIMED_OUT):
             raise WireError("exited: outcome has to be 'completed', 'failed' or 'timed out'")
-        self._part_gone(turn, node, workload, "exited", {"outcome": outcome, "reason": _reason(report)})
+        self._part_gone(turn, node, workload, "exited", {"outcome": outcome, "reason": fields.reason(report)})
 
     @staticmethod
     def _session(turn: Turn, workload: Workload) -> Workload:
@@ -304,21 +302,6 @@ def _measure(turn: Turn, node: str, span: Millis, samples: dict[WorkloadId, Util
     samples.clear()
 
 
-def _sample(report: Report) -> tuple[Millis, Utilization, list[tuple[str, float]]]:
-    span = Millis(int(_number(report, "span_s") * 1000))
-    given = report.body.get("gpus")
-    if span <= 0 or not isinstance(given, list) or not 0 < len(given) <= MAX_NAMES:
-        raise WireError("utilization: span_s has to be above 0, and gpus a list of [device, fraction]")
-    busy, devices = 0, []
-    for item in given:
-        value = item[1] if isinstance(item, list | tuple) and len(item) == 2 else None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise WireError("utilization: gpus has to be a list of [device, fraction from 0 to 1]")
-        busy += int(value * span)
-        devices.append((str(item[0])[:MAX_DEVICE], float(value)))
-    return span, Utilization(WorkloadId(report.workload), GpuMillis(len(given) * span), GpuMillis(busy)), devices
-
-
 def _last_word(turn: Turn, workload: Workload, said: list[tuple[str, dict[str, Any]]]) -> ev.Event:
     """The event that sums up how all parts of a workload ended."""
     kinds = {kind for kind, _ in said}
@@ -358,62 +341,3 @@ _HANDLERS: dict[str, Callable[[ReportReader, Turn, str, Workload, Report], None]
         "_exited",
     )
 }
-
-
-def _text(report: Report, key: str) -> str:
-    value = report.body.get(key)
-    if not isinstance(value, str) or not value or len(value) > 256:
-        raise WireError(f"{report.kind}: {key} has to be a string of at most 256 characters")
-    return value
-
-
-def _reason(report: Report) -> str:
-    return str(report.body.get("reason") or "")[:_LONGEST]
-
-
-def _integer(report: Report, key: str) -> int:
-    value = report.body.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
-        raise WireError(f"{report.kind}: {key} has to be an integer >= 0")
-    return value
-
-
-def _number(report: Report, key: str) -> float:
-    value = report.body.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e13:
-        raise WireError(f"{report.kind}: {key} has to be a number >= 0")
-    return float(value)
-
-
-def _strings(report: Report, key: str) -> tuple[str, ...]:
-    value = report.body.get(key) or []
-    if not isinstance(value, list) or len(value) > MAX_NAMES or not all(isinstance(item, str) for item in value):
-        raise WireError(f"{report.kind}: {key} has to be a list of strings")
-    return tuple(value)
-
-
-def _preflight(report: Report) -> dict[str, Any]:
-    """What a kernel says that a checkpoint would be like, checked."""
-    body = report.body
-    if "reason" in body:
-        return {"parkable": False, "reason": _reason(report)}
-    figures = {key: _number(report, key) for key in ("size_bytes", "seconds", "bytes_per_s", "taken_s", "left_out")}
-    variables = body.get("variables")
-    if not isinstance(variables, list) or not all(isinstance(one, dict) for one in variables):
-        raise WireError("preflight: variables has to be a list of objects")
-    shown = [
-        {
-            **{key: str(one.get(key, ""))[:_LONGEST] for key in ("name", "kind", "state", "reason")},
-            **{key: _number(replace(report, body=one), key) for key in ("size_bytes", "seconds")},
-        }
-        for one in variables[:MAX_NAMES]
-    ]
-    known = {key: body.get(key) is True for key in ("parkable", "measured")}
-    return {**known, **figures, "variables": shown}
-
-
-def _pairs(report: Report, key: str) -> tuple[tuple[str, str], ...]:
-    value = report.body.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(item, list | tuple) and len(item) == 2 for item in value):
-        raise WireError(f"{report.kind}: {key} has to be a list of [name, reason]")
-    return tuple((str(name)[:256], str(reason)[:_LONGEST]) for name, reason in value[:MAX_NAMES])
