@@ -430,6 +430,9 @@ export interface NodeView {
   empty_by_s: number | null;
   closes_at_s: number | null;
   guest_gpus: number;
+  problems: string[];
+  clock_skew_s: number | null;
+  agent_version: string;
 }
 
 /** Machines by name. `next` is the `cursor` of the next page; null: there is none. */

@@ -135,6 +135,7 @@ class AgentHello:
     boot: str  # random per agent process
     node: NodeInventory
     running: tuple[tuple[str, int], ...] = ()  # (workload, incarnation) of adopted supervisors
+    version: str = ""  # of its jupyter-gpufair
 
 
 def to_json(message: Any) -> dict[str, Any]:

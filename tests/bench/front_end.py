@@ -108,7 +108,7 @@ def _answers(state: State) -> Answers:
     told = {
         "queue": {"now_s": state.now / 1000, "workloads": [view(workload) for workload in places]},
         "workloads": {"workloads": [view(workload) for workload in state.facts.records]},
-        "nodes": {"nodes": views.nodes_view(state, lambda _name: state.now)},
+        "nodes": {"nodes": views.nodes_view(state, lambda _name: state.now, lambda _name: {})},
         "budgets": views.budgets_view(state),
         "mine": {"sessions": []},
     }

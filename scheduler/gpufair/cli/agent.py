@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpufair.cli.exits import CommandError, Wrong
-from gpufair.cli.options import seconds_of
+from gpufair.cli.options import AsJson, seconds_of
 from gpufair.cli.output import line
 from gpufair.cli.words import plural
 from gpufair.paths import SERVICE_FILE, private_dir
@@ -60,6 +60,10 @@ def agent(
     linger: Annotated[
         str, typer.Option("--linger", metavar="DURATION", help="Without a service for so long, all is saved and ended.")
     ] = FOREVER,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only look whether all is well, say what to do where it isn't, and end.")
+    ] = False,
+    as_json: AsJson = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Let the token travel unencrypted, over a network that is yours alone.")
     ] = False,
@@ -80,6 +84,17 @@ def agent(
     token = _token(token_file)
     of_whom = owners_file.owners(run_as, owners)
     place = (folder or find_state_dir() / "agents" / node).absolute()
+    files = {"ca": ca, "certificate": client_certificate}
+    there = {"url": url} | {name: None if path is None else str(path.absolute()) for name, path in files.items()}
+    if check:
+        from gpufair.cli import node_check  # noqa: PLC0415  # as above
+        from gpufair.cli.doctor import report  # noqa: PLC0415  # as above
+
+        plan = node_check.Planned(
+            node, there, token, place, host or socket.getfqdn(), listen, _ports(ports), gpus != "auto", of_whom is not None
+        )
+        report(node_check.examine(plan), as_json=as_json)
+        return
     if of_whom is None:
         private_dir(place)
     else:
@@ -88,9 +103,7 @@ def agent(
             raise CommandError(f"workloads could not run as their owners: {problem}")
     offered = _inventory(node, gpus, host or socket.getfqdn())
     made = certificate(place, offered.host)
-    files = {"ca": ca, "certificate": client_certificate}
-    shown = {name: None if path is None else str(path.absolute()) for name, path in files.items()}
-    write_json(place / SERVICE_FILE, {"url": url} | shown)
+    write_json(place / SERVICE_FILE, there)
     config = place / "agent-config.json"
     wanted = {
         "node": to_json(offered),

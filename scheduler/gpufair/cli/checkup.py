@@ -60,7 +60,8 @@ def examine(patient: Patient) -> Iterator[Finding]:
             yield Finding(check.__name__.strip("_").replace("_", " "), "problem", str(err))
 
 
-def _versions(_patient: Patient) -> Iterator[Finding]:
+def versions(_looked_at: object) -> Iterator[Finding]:
+    """Which version of what this is."""
     core = "compiled" if COMPILED else "plain Python"
     python = ".".join(map(str, sys.version_info[:3]))
     yield Finding("version", "ok", f"{PACKAGE} {metadata.version(PACKAGE)}, Python {python}, {core} core")
@@ -170,11 +171,27 @@ def _nodes(patient: Patient) -> Iterator[Finding]:
     for node in bad:
         seen = f"last heard of {ago(node.last_seen_s, now)} ago" if node.last_seen_s else "never heard of"
         yield Finding("nodes", "problem", f"{node.name} is lost, {seen}", "look at the machine, and at its agent's log")
+    for node in nodes:
+        if node.state != "lost":
+            yield from _ailing(node)
     gpus = sum(node.gpus for node in nodes if node.state != "lost")
     good = len(nodes) - len(bad)
     level: Level = "ok" if gpus else "warning"
     advice = "" if gpus else "give a [[node]] GPUs in gpufair.toml"
     yield Finding("nodes", level, f"{plural(good, 'node')} with {plural(gpus, 'GPU')}", advice)
+
+
+def _ailing(node: NodeView) -> Iterator[Finding]:
+    """What the agent of a node that is there says of its machine."""
+    for said in node.problems:
+        yield Finding("nodes", "problem", f"{node.name}: {said}", f"until then, `gpufair nodes cordon {node.name}`")
+    if abs(node.clock_skew_s or 0.0) > MOST_SKEW_S:
+        said = f"the clock of {node.name} is {node.clock_skew_s:+.0f} s off the service's"
+        yield Finding("nodes", "warning", said, "let NTP set both")
+    mine = metadata.version(PACKAGE)
+    if node.agent_version and node.agent_version != mine:
+        said = f"the agent of {node.name} is version {node.agent_version}, this command {mine}"
+        yield Finding("nodes", "warning", said, "update it and start it again; sessions go on meanwhile")
 
 
 def _gpus(_patient: Patient) -> Iterator[Finding]:
@@ -199,7 +216,7 @@ def _front_end(_patient: Patient) -> Iterator[Finding]:
 
 
 _CHECKS: Final[tuple[Callable[[Patient], Iterator[Finding]], ...]] = (
-    _versions,
+    versions,
     _configuration,
     _state_folder,
     _journal,

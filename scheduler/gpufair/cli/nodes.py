@@ -37,6 +37,7 @@ def list_nodes(as_json: AsJson = False, state_dir: StateDir = None) -> None:
         Column("WORKLOADS", 2),
         Column("LANDINGS", 3),
         Column("SEEN", 2),
+        Column("PROBLEMS", 1),
     ]
     rows = (
         (
@@ -48,6 +49,7 @@ def list_nodes(as_json: AsJson = False, state_dir: StateDir = None) -> None:
             ", ".join(workload[:8] for workload in n.workloads),
             ", ".join(f"{one.workload[:8]} by {clock(one.start_by_s, now)}" for one in n.landings),
             f"{ago(n.last_seen_s, now)} ago" if n.last_seen_s is not None else "",
+            str(len(n.problems)) if n.problems else "",
         )
         for n in found
     )

@@ -197,6 +197,21 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """What `gpufair agent --check` asks for. ``proof`` as in ``Welcome``.
+
+    ``known``: the node is in the configuration, as a remote one. ``heard``: an agent of it has said hello.
+    """
+
+    proof: str
+    known: bool
+    heard: bool
+    version: str
+    api_version: int
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Commands:
     """What an agent is to do next."""
 

@@ -340,6 +340,9 @@ class NodeView:
     empty_by_s: float | None = None  # when a cordoned node is empty at the latest
     closes_at_s: float | None = None  # when a planned maintenance begins
     guest_gpus: int = 0  # free, but only for what is done before a landing or a maintenance
+    problems: tuple[str, ...] = ()  # of the machine, as its agent says: failing GPUs, full disks
+    clock_skew_s: float | None = None  # by how much its clock is ahead of the service's; None: unknown
+    agent_version: str = ""  # "": unknown
 
 
 @dataclass(frozen=True, slots=True)

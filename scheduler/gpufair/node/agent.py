@@ -17,12 +17,14 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gpufair.core.errors import GpufairError
 from gpufair.node.agent_config import AgentConfig, BadConfig
 from gpufair.node.files import read_json, try_lock, write_json
+from gpufair.node.health import look_after
 from gpufair.node.outbox import Outbox
 from gpufair.node.service_calls import Refused, ServiceCalls
 from gpufair.node.starting import start
@@ -80,6 +82,7 @@ class Agent:
         self._live: dict[tuple[str, int], Supervised] = {}
         self._alone_since: float | None = time.monotonic()  # monotonic; None while a service answers
         self._names = 0
+        self._problems: list[str] = []  # of this machine
         self._epoch = 0  # the highest that a service has named
         try:
             write_json(folder / "agent.json", {"pid": os.getpid(), "boot": self._boot}, durable=False)
@@ -98,6 +101,8 @@ class Agent:
         talking = asyncio.create_task(self._talk(), name="talk")
         lingering = asyncio.create_task(self._linger(), name="linger")
         aside = [asyncio.create_task(measure(self._in_use, self._measured), name="measure")]
+        looking = look_after(self._config.node.gpu_ids, (self._root, self._config.state_dir), self._ailing)
+        aside.append(asyncio.create_task(looking, name="health"))
         if (pause_s := self._config.watch_s) is not None:
             watching = watch(self._holders, self._watched, self._config.node.device_files, pause_s)
             aside.append(asyncio.create_task(watching, name="watch"))
@@ -130,6 +135,11 @@ class Agent:
                 await asyncio.wait(tasks, timeout=self._config.grace_s + 30.0)
             if self._alone_for(limit):
                 return
+
+    def _ailing(self, problems: list[str]) -> None:
+        for text in sorted(set(problems) - set(self._problems)):
+            _log.warning("%s", text)
+        self._problems = problems
 
     def _in_use(self) -> dict[tuple[str, int], tuple[str, ...]]:
         return {key: item.devices for key, item in self._live.items() if not item.finished}
@@ -177,7 +187,7 @@ class Agent:
 
     async def _hello(self, calls: ServiceCalls) -> int:
         running = set(self._outbox.workloads()) | set(self._live)
-        hello = AgentHello(API_VERSION, self._boot, self._config.node, tuple(sorted(running)))
+        hello = AgentHello(API_VERSION, self._boot, self._config.node, tuple(sorted(running)), _version())
         answer = await calls.call("POST", "/hello", to_json(hello))
         proof = hello_proof(self._config.token, self._boot)
         if self._config.tunnel and not hmac.compare_digest(str(answer.get("proof", "")).encode(), proof.encode()):
@@ -236,7 +246,8 @@ class Agent:
             await self._outbox.wait(HEARTBEAT_S)
             batch = self._outbox.batch(*([limit] if limit else []))
             try:
-                answer = self._obeyed(await calls.call("POST", "/reports", {"boot": self._boot, "reports": batch}))
+                said = {"boot": self._boot, "reports": batch, "problems": self._problems, "now_s": time.time()}
+                answer = self._obeyed(await calls.call("POST", "/reports", said))
             except Refused as err:
                 if err.status not in {400, 413, 422} or not batch:
                     raise
@@ -299,6 +310,13 @@ class Agent:
         item.tell(f"{self._boot}:{self._names}", kind, args)
         if kind == "stop":
             item.kill_after(self._config.stop_patience_s)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("jupyter-gpufair")
+    except metadata.PackageNotFoundError:  # out of a folder, uninstalled
+        return ""
 
 
 def main(argv: list[str] | None = None) -> int:

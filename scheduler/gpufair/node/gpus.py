@@ -37,7 +37,7 @@ def is_virtual(gpu_id: str) -> bool:
 
 
 @contextmanager
-def _nvml() -> Iterator[Any]:
+def nvml() -> Iterator[Any]:
     """NVML, ready to be asked; None without the package, the driver or a permission to use it."""
     try:
         import pynvml  # noqa: PLC0415  # optional, and no node without a GPU should pay for it
@@ -61,15 +61,15 @@ def _text(value: str | bytes) -> str:
 
 def inventory() -> tuple[Gpu, ...]:
     """The real GPUs of this machine in NVML's order; empty where there are none."""
-    with _nvml() as nvml:
-        if nvml is None:
+    with nvml() as asked:
+        if asked is None:
             return ()
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        handles = [asked.nvmlDeviceGetHandleByIndex(index) for index in range(asked.nvmlDeviceGetCount())]
         return tuple(
             Gpu(
-                _text(nvml.nvmlDeviceGetUUID(handle)),
-                _text(nvml.nvmlDeviceGetName(handle)),
-                int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                _text(asked.nvmlDeviceGetUUID(handle)),
+                _text(asked.nvmlDeviceGetName(handle)),
+                int(asked.nvmlDeviceGetMemoryInfo(handle).total),
             )
             for handle in handles
         )
@@ -99,14 +99,14 @@ def holders(gpu_ids: Sequence[str], pids: Iterable[int]) -> list[tuple[str, int]
     ours = set(pids)
     if not real or not ours:
         return []
-    with _nvml() as nvml:
-        if nvml is None:
+    with nvml() as asked:
+        if asked is None:
             return []
         held: list[tuple[str, int]] = []
         for gpu_id in real:
             try:
-                running = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByUUID(gpu_id))
-            except nvml.NVMLError:
+                running = asked.nvmlDeviceGetComputeRunningProcesses(asked.nvmlDeviceGetHandleByUUID(gpu_id))
+            except asked.NVMLError:
                 continue  # a GPU that fell off the bus holds no context; the node's health is another check
             held += [(gpu_id, process.pid) for process in running if process.pid in ours]
         return held
@@ -120,11 +120,11 @@ def utilization(gpu_ids: Iterable[str]) -> dict[str, float]:
     if not real:
         return {}
     found: dict[str, float] = {}
-    with _nvml() as nvml:
-        for gpu_id in real if nvml is not None else ():
+    with nvml() as asked:
+        for gpu_id in real if asked is not None else ():
             try:
-                rates = nvml.nvmlDeviceGetUtilizationRates(nvml.nvmlDeviceGetHandleByUUID(gpu_id))
-            except nvml.NVMLError:
+                rates = asked.nvmlDeviceGetUtilizationRates(asked.nvmlDeviceGetHandleByUUID(gpu_id))
+            except asked.NVMLError:
                 continue  # not every GPU can be asked this
             found[gpu_id] = min(max(float(rates.gpu), 0.0), 100.0) / 100
     return found
@@ -140,22 +140,22 @@ def computing(gpu_ids: Iterable[str]) -> dict[str, bool]:
     if not real:
         return {}
     found: dict[str, bool] = {}
-    with _nvml() as nvml:
-        for gpu_id in real if nvml is not None else ():
-            with suppress(nvml.NVMLError):
-                handle = nvml.nvmlDeviceGetHandleByUUID(gpu_id)
-                contexts = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-                found[gpu_id] = bool(contexts) or nvml.nvmlDeviceGetUtilizationRates(handle).gpu > 0
+    with nvml() as asked:
+        for gpu_id in real if asked is not None else ():
+            with suppress(asked.NVMLError):
+                handle = asked.nvmlDeviceGetHandleByUUID(gpu_id)
+                contexts = asked.nvmlDeviceGetComputeRunningProcesses(handle)
+                found[gpu_id] = bool(contexts) or asked.nvmlDeviceGetUtilizationRates(handle).gpu > 0
     return found
 
 
 def used_bytes(gpu_ids: Iterable[str]) -> dict[str, int]:
     """How much memory of each of these GPUs is in use, by whomever. Those that cannot be asked are left out."""
     found: dict[str, int] = {}
-    with _nvml() as nvml:
-        for gpu_id in gpu_ids if nvml is not None else ():
-            with suppress(nvml.NVMLError):
-                found[gpu_id] = int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByUUID(gpu_id)).used)
+    with nvml() as asked:
+        for gpu_id in gpu_ids if asked is not None else ():
+            with suppress(asked.NVMLError):
+                found[gpu_id] = int(asked.nvmlDeviceGetMemoryInfo(asked.nvmlDeviceGetHandleByUUID(gpu_id)).used)
     return found
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 from gpufair.core.errors import GpufairError
@@ -39,11 +40,18 @@ class ServiceCalls:
     """One kept connection for one sequence of calls. The address is read anew for each new connection."""
 
     def __init__(self, state_dir: Path, node: str, token: str) -> None:
-        self._state_dir = state_dir
+        self._place: Callable[[], Mapping[str, Any] | None] = lambda: read_json(state_dir / SERVICE_FILE)
         self._path = f"/api/v1/agents/{quote(node, safe='')}"
         self._token = token
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._host = ""
+
+    @classmethod
+    def at(cls, place: Mapping[str, Any], node: str, token: str) -> Self:
+        """To the service at ``place``, as the service's file would say it: ``url`` and, for TLS, ``ca``, ``certificate``."""
+        self = cls(Path(), node, token)
+        self._place = lambda: place
+        return self
 
     async def call(self, method: str, path: str, body: object = None, *, wait_s: float = 0.0) -> dict[str, Any]:
         """The answer's JSON object.
@@ -95,7 +103,7 @@ class ServiceCalls:
         return value
 
     async def _connect(self) -> None:
-        info = read_json(self._state_dir / SERVICE_FILE)
+        info = self._place()
         if info is None:
             raise ConnectionError("there is no service file")
         url = urlsplit(str(info.get("url", "")))
@@ -119,7 +127,7 @@ class ServiceCalls:
             self._streams = None
 
 
-def _context(info: dict[str, Any]) -> ssl.SSLContext:
+def _context(info: Mapping[str, Any]) -> ssl.SSLContext:
     # A lab's own authority, where the certificate is not signed by one that everybody knows.
     context = ssl.create_default_context(cafile=info.get("ca") or None)
     if certificate := info.get("certificate"):

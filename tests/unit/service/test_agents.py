@@ -516,3 +516,46 @@ async def test_gangs_meet_at_the_address_of_the_first_machine(tmp_path: Path) ->
 def test_an_agent_that_dies_again_and_again_is_back_before_its_node_is_lost() -> None:
     """Else its work would be started elsewhere while it still runs here."""
     assert BACKOFF_S[1] * 1000 * 3 <= ServiceOptions().agent_silence
+
+
+async def test_an_agent_says_how_its_machine_is(tmp_path: Path) -> None:
+    """Problems, its clock and its version are in the node's view; an agent of an older version says nothing of them."""
+    async with service_at(tmp_path) as (it, client):
+        agent = FakeAgent(it, client)
+        await agent.hello(version="9.9")
+
+        async def said() -> tuple[Any, ...]:
+            (node,) = (await client.get(f"{API}/nodes")).json()["nodes"]
+            return node["problems"], node["clock_skew_s"], node["agent_version"]
+
+        async def beat(**more: Any) -> int:
+            body = {"boot": "boot-1", "reports": []} | more
+            return (await client.post(f"{API}/agents/n1/reports", json=body, headers=agent.headers)).status_code
+
+        assert await said() == ([], None, "9.9")
+        ahead = it.runtime.now() / 1000 + 60
+        assert await beat(problems=["a full disk"], now_s=ahead) == 200
+        assert await said() == (["a full disk"], 60.0, "9.9")
+        assert await beat() == 200
+        assert await said() == (["a full disk"], 60.0, "9.9")
+        assert await beat(problems=[], now_s=ahead - 61) == 200
+        assert await said() == ([], -1.0, "9.9")
+        for wrong in ({"problems": ["x" * 501]}, {"problems": ["x"] * 101}, {"now_s": -1}, {"problems": "x"}):
+            assert await beat(**wrong) == 422, wrong
+
+
+async def test_a_node_can_be_checked_before_it_has_an_agent(tmp_path: Path) -> None:
+    """Each side proves that it knows the token; that is no hello, and no sign of life."""
+    async with service_at(tmp_path) as (it, client):
+        agent = FakeAgent(it, client, node="n7")
+        seen = it.hub.last_seen("n7")
+        answer = await client.get(f"{API}/agents/n7/check", params={"boot": "abc"}, headers=agent.headers)
+        told = answer.json()
+        assert told.pop("version")
+        assert told == {
+            "proof": hello_proof(it.secrets.agent_token("n7"), "abc"), "known": False, "heard": False,
+            "api_version": 1, "now_s": it.runtime.now() / 1000,
+        }  # fmt: skip
+        assert it.hub.last_seen("n7") == seen
+        other = FakeAgent(it, client, node="n8")
+        assert (await client.get(f"{API}/agents/n7/check", params={"boot": "abc"}, headers=other.headers)).status_code == 401

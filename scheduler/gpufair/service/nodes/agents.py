@@ -14,8 +14,9 @@ from gpufair.core.model import HOLDING
 from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import Millis, NodeName, WorkloadId
+from gpufair.service.nodes.channels import Channel
 from gpufair.service.nodes.dispatch import Dispatcher, hosts
-from gpufair.service.nodes.inventory import node_of, offered
+from gpufair.service.nodes.inventory import LONGEST, node_of, offered
 from gpufair.service.nodes.reports import ReportReader
 from gpufair.service.problems import BadRequest
 from gpufair.service.runtime.runtime import Runtime
@@ -93,6 +94,25 @@ class AgentHub:
         channel = self._dispatcher.channels.get(node)
         return channel.last_seen if channel else None
 
+    def health(self, node: str) -> dict[str, Any]:
+        """What an agent says of its machine, as fields of a node's view."""
+        channel = self._dispatcher.channels.get(node) or Channel(node)
+        return {"problems": channel.problems, "clock_skew_s": channel.skew_s, "agent_version": channel.version}
+
+    def knows(self, node: str) -> bool:
+        """Whether an agent of this node may come from another machine."""
+        return node in self._remote
+
+    def told(self, node: str, problems: Sequence[str] | None, now_s: float | None) -> None:
+        """An agent has said how its machine is, and what time it is there."""
+        channel = self._dispatcher.channel(node)
+        if problems is not None and tuple(problems) != channel.problems:
+            for text in set(problems) - set(channel.problems):
+                _log.warning("node %s: %s", node, text)
+            channel.problems = tuple(problems)
+        if now_s is not None:
+            channel.skew_s = round(now_s - self._runtime.now() / 1000, 3)
+
     def gpu_ids(self, node: str) -> tuple[str, ...]:
         """The GPUs of a node, by configuration, in its own order; none of a node that is in none."""
         inventory = self._expected.get(node)
@@ -125,6 +145,7 @@ class AgentHub:
         running = {(WorkloadId(workload), incarnation) for workload, incarnation in hello.running}
         after, number, wanted = await self._runtime.do(lambda turn: self._greet(turn, node, hello.boot, running))
         self._dispatcher.channel(node).last_seen = self._runtime.now()
+        self._dispatcher.channel(node).version = hello.version[:LONGEST]
         known = sorted(key for key in wanted if key in running)
         _log.info("agent of node %s said hello: runs %d, %d of them expected", node, len(running), len(known))
         if missing := wanted - running:

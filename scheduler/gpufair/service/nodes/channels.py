@@ -34,6 +34,9 @@ class Channel:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     once: set[tuple[str, int, str]] = field(default_factory=set)
     strays: set[tuple[str, int]] = field(default_factory=set)  # run there, should not, and are being killed
+    problems: tuple[str, ...] = ()  # of the machine, as the agent says
+    skew_s: float | None = None  # of its clock, ahead of ours
+    version: str = ""  # of the agent
 
     def send(self, kind: str, workload: str, incarnation: int, args: dict[str, Any] | None = None) -> None:
         """Add a command to the line. What was sent since the last hello and needs sending only once is left out."""

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Query, Request
 
-from gpufair.client.answers import Acknowledged, Commands, Welcome
+from gpufair.client.answers import Acknowledged, Commands, NodeCheck, Welcome
 from gpufair.service.web.context import context
 from gpufair.service.web.contract import answers
 from gpufair.service.web.models import NAME_PATTERN, Reports
-from gpufair.wire import COMMAND_WAIT_S, AgentHello, Report, from_json, hello_proof, to_json
+from gpufair.wire import API_VERSION, COMMAND_WAIT_S, AgentHello, Report, from_json, hello_proof, to_json
 
 router = APIRouter(prefix="/agents/{node}")
 Node = Annotated[str, Path(pattern=NAME_PATTERN)]
@@ -44,4 +44,20 @@ async def reports(request: Request, node: Node, body: Reports) -> dict[str, Any]
     """What happened; durable when this is answered. May be empty: a heartbeat."""
     told = [from_json(Report, report) for report in body.reports]
     hub = context(request).hub
-    return {"acked": await hub.reports(node, body.boot, told), "epoch": hub.epoch}
+    acked = await hub.reports(node, body.boot, told)
+    hub.told(node, body.problems, body.now_s)
+    return {"acked": acked, "epoch": hub.epoch}
+
+
+@router.get("/check", responses=answers(NodeCheck))
+async def check(request: Request, node: Node, boot: Boot) -> dict[str, Any]:
+    """For who sets up a node: whether all fits together. Changes nothing, and is no sign of life."""
+    it = context(request)
+    return {
+        "proof": hello_proof(it.secrets.agent_token(node), boot),
+        "known": it.hub.knows(node),
+        "heard": it.hub.heard(node),
+        "version": it.version,
+        "api_version": API_VERSION,
+        "now_s": it.runtime.now() / 1000,
+    }

@@ -132,7 +132,7 @@ async def apply_budgets(request: Request, why: Annotated[str, Query(max_length=1
 async def nodes(request: Request, limit: Limit = None, cursor: Cursor = None) -> Answer:
     """The machines, by name."""
     it, begun = context(request), place(cursor, (str,))
-    found = await it.runtime.read(lambda state: views.nodes_view(state, it.hub.last_seen))
+    found = await it.runtime.read(lambda state: views.nodes_view(state, it.hub.last_seen, it.hub.health))
     left = found if begun is None else [view for view in found if [view["name"]] > begun]
     told, following = cut(left, lambda view: [view["name"]], limit)
     return {"nodes": told, "next": following}
@@ -172,7 +172,7 @@ async def _cordon(request: Request, node: str, *, on: bool) -> Answer:
 
 
 async def _node(it: Context, node: str) -> Answer:
-    found = await it.runtime.read(lambda state: views.nodes_view(state, it.hub.last_seen))
+    found = await it.runtime.read(lambda state: views.nodes_view(state, it.hub.last_seen, it.hub.health))
     try:
         return next(view for view in found if view["name"] == node)
     except StopIteration:

@@ -176,6 +176,9 @@ class Reports(Strict):
 
     boot: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     reports: Annotated[list[dict[str, Any]], Field(max_length=10_000)]
+    # Of the machine, in sentences; agents of older versions say nothing of either.
+    problems: Annotated[list[Annotated[str, StringConstraints(max_length=500)]], Field(max_length=100)] | None = None
+    now_s: float | None = Field(None, ge=0, le=1e13, allow_inf_nan=False)
 
 
 class JoinPool(Strict):

@@ -107,6 +107,7 @@ RIGHTS: Final[dict[str, Right]] = {
     "POST /agents/{node}/hello": Right.AGENT,
     "GET /agents/{node}/commands": Right.AGENT,
     "POST /agents/{node}/reports": Right.AGENT,
+    "GET /agents/{node}/check": Right.AGENT,
     "GET /tokens": Right.READ,
     "POST /tokens": Right.READ,  # of no larger scope than the caller's own
     "DELETE /tokens/{token}": Right.READ,

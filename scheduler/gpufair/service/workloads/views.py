@@ -148,9 +148,11 @@ def masked(view: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def nodes_view(state: State, last_seen: Callable[[str], int | None]) -> list[dict[str, Any]]:
-    """All nodes, by name; ``last_seen`` knows when an agent was last heard."""
-    return [_node_view(state, node, last_seen(node.node.name)) for node in state.nodes()]
+def nodes_view(
+    state: State, last_seen: Callable[[str], int | None], health: Callable[[str], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """All nodes, by name; ``last_seen`` knows when an agent was last heard, ``health`` what it said of its machine."""
+    return [_node_view(state, node, last_seen(node.node.name)) | health(node.node.name) for node in state.nodes()]
 
 
 def _landings(state: State, node: NodeView) -> list[dict[str, Any]]:
