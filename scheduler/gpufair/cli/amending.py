@@ -14,6 +14,7 @@ from gpufair.cli.options import (
     bytes_of,
     client,
     complete_allocation,
+    complete_pool,
     complete_workload,
     seconds_of,
 )
@@ -39,6 +40,10 @@ def amend(
     allocation: Annotated[
         str | None, typer.Option("--allocation", help="Who pays.", autocompletion=complete_allocation)
     ] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option("--pool", metavar="NAME", help="Only in this cluster; may be repeated, the first is tried first.", autocompletion=complete_pool),
+    ] = None,
     cpus: Annotated[int | None, typer.Option("--cpus", min=0, help="CPUs that are kept for it on each node.")] = None,
     memory: Annotated[
         str | None, typer.Option("--memory", metavar="SIZE", help="Memory that is kept for it on each node, like 16GiB.")
@@ -58,6 +63,7 @@ def amend(
         "gpus": gpus,
         "nodes": nodes,
         "gpu_type": gpu_type,
+        "pools": pool,
         "min_runtime_s": None if min_runtime is None else seconds_of(min_runtime, "--min-runtime"),
         "allocation": allocation,
         "cpus": cpus,

@@ -25,6 +25,7 @@ from gpufair.cli import (
     maintenance,
     nodes,
     past,
+    pools,
     reloading,
     replaying,
     run,
@@ -93,6 +94,7 @@ app.command("amend", rich_help_panel=_CHANGE)(amending.amend)
 app.command("extend", rich_help_panel=_CHANGE)(sessions.extend)
 app.add_typer(budgets.budgets, name="budgets", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="nodes", rich_help_panel=_CHANGE)
+app.add_typer(pools.pools, name="pools", rich_help_panel=_CHANGE)
 app.add_typer(maintenance.maintenance, name="maintenance", rich_help_panel=_CHANGE)
 app.add_typer(announcing.announce, name="announce", rich_help_panel=_CHANGE)
 app.add_typer(nodes.nodes, name="node", hidden=True)  # of one node people say it so

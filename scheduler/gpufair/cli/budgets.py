@@ -100,6 +100,39 @@ def show(as_json: AsJson = False, state_dir: StateDir = None) -> None:
     if seen.window_s:
         line(f"Over the last {span(seen.window_s)}; the whole budget is {gpu_time(seen.capacity_gpu_s)}")
     table(columns, rows, "no allocation is defined; `gpufair budgets apply FILE` defines them")
+    if len({one.pool for a in seen.allocations for one in a.pools}) > 1:
+        line("\nEach pool has a ledger of its own; what is compared is the metric in a pool.")
+        _in_pools(seen)
+
+
+def _in_pools(seen: Budgets) -> None:
+    columns = [
+        Column("ALLOCATION"),
+        Column("POOL"),
+        Column("BUDGET", 2, right=True),
+        Column("OWED", 2, right=True),
+        Column("CHARGED", 1, right=True),
+        Column("COMMITTED", 3, right=True),
+        Column("METRIC"),
+        Column("HOLDS", 2, right=True),
+        Column("QUEUED", 3, right=True),
+    ]
+    rows = (
+        (
+            a.path,
+            one.pool,
+            gpu_time(one.budget_gpu_s),
+            gpu_time(one.owed_gpu_s),
+            gpu_time(one.occupancy_gpu_s),
+            gpu_time(one.commitment_gpu_s),
+            metric(one.metric),
+            plural(one.gpus_held, "GPU"),
+            plural(one.gpus_queued, "GPU"),
+        )
+        for a in seen.allocations
+        for one in a.pools
+    )
+    table(columns, rows, "")
 
 
 @budgets.command("apply")

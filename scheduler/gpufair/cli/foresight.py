@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpufair.cli.options import AsJson, StateDir, client, complete_allocation, complete_profile, usual
+from gpufair.cli.options import AsJson, StateDir, client, complete_allocation, complete_pool, complete_profile, usual
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.words import NOTHING, clean, gpu_time, localised, moment, percent, span
 
@@ -84,6 +84,10 @@ def coach(
     min_runtime: Annotated[
         str | None, typer.Option("--min-runtime", metavar="DURATION", help="Protection to ask for; 1h without a profile.")
     ] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option("--pool", metavar="NAME", help="Only in this cluster; may be repeated, the first is tried first.", autocompletion=complete_pool),
+    ] = None,
     as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
@@ -91,7 +95,7 @@ def coach(
     gpus, span_s = usual(profile, gpus, min_runtime)
     with client(state_dir) as service:
         seen = service.coach(
-            profile=profile, allocation=allocation, gpus=gpus, nodes=nodes, gpu_type=gpu_type, min_runtime_s=span_s
+            profile=profile, allocation=allocation, gpus=gpus, nodes=nodes, gpu_type=gpu_type, pools=pool, min_runtime_s=span_s
         )
     if as_json:
         emit_json(seen)

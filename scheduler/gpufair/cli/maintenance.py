@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpufair.cli.options import AsJson, StateDir, client, complete_node, complete_plan, instant_of, seconds_of
+from gpufair.cli.exits import NoSuch
+from gpufair.cli.options import (
+    AsJson,
+    StateDir,
+    client,
+    complete_node,
+    complete_plan,
+    complete_pool,
+    instant_of,
+    seconds_of,
+)
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.words import clean, moment, plural
 
@@ -36,6 +46,9 @@ def plan(
         list[str] | None, typer.Argument(metavar="NODE...", help="Which nodes.", autocompletion=complete_node)
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All nodes.")] = False,
+    pool: Annotated[
+        str | None, typer.Option("--pool", metavar="NAME", help="All nodes of a cluster.", autocompletion=complete_pool)
+    ] = None,
     within: Annotated[str | None, typer.Option("--in", metavar="DURATION", help="When, from now: 8h, 2d.")] = None,
     at: Annotated[
         str | None, typer.Option("--at", metavar="TIME", help="When, in local time: 08:00, or 2027-01-31T08:00.")
@@ -45,11 +58,13 @@ def plan(
     state_dir: StateDir = None,
 ) -> None:
     """Close nodes at a time: until then only what is done by then starts there, then nothing."""
-    if bool(nodes) == every:
-        raise typer.BadParameter("name the nodes, or --all of them", param_hint="NODE")
+    if bool(nodes) + every + (pool is not None) != 1:
+        raise typer.BadParameter("name the nodes, a --pool of them, or --all", param_hint="NODE")
     at_s = _when(within, at, time.time())
     with client(state_dir) as service:
-        wanted = [node.name for node in service.nodes()] if every else list(nodes or ())
+        wanted = list(nodes or ()) or [node.name for node in service.nodes() if pool in (None, node.pool)]
+        if not wanted:
+            raise NoSuch(f"there is no node in a pool {pool!r}; `gpufair pools list` shows which there are")
         before = {p.id for p in service.maintenance()}
         found = service.plan_maintenance(wanted, at_s, name)
     made = next(p for p in found if p.id not in before)

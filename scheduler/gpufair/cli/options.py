@@ -155,6 +155,12 @@ def complete_announcement(ctx: typer.Context, incomplete: str) -> list[tuple[str
     return [(str(one.id), one.text) for one in live if str(one.id).startswith(incomplete)]
 
 
+def complete_pool(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Names of pools."""
+    found = _ask(ctx, lambda service: service.pools())
+    return [(one.name, f"{one.free_gpus} of {one.gpus} GPUs free") for one in found if one.name.startswith(incomplete)]
+
+
 def complete_profile(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Names of profiles."""
     profiles = _ask(ctx, lambda service: service.profiles())

@@ -26,6 +26,7 @@ from gpufair.cli.options import (
     bytes_of,
     client,
     complete_allocation,
+    complete_pool,
     complete_profile,
     seconds_of,
     usual,
@@ -61,6 +62,10 @@ def submit(
         int | None, typer.Option("--nodes", min=1, help="On how many nodes at once; it is started on each.")
     ] = None,
     gpu_type: Annotated[str | None, typer.Option("--gpu-type", help="Only GPUs of this type.")] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option("--pool", metavar="NAME", help="Only in this cluster; may be repeated, the first is tried first.", autocompletion=complete_pool),
+    ] = None,
     cpus: Annotated[int | None, typer.Option("--cpus", min=0, help="CPUs that are kept for it on each node.")] = None,
     memory: Annotated[
         str | None,
@@ -142,6 +147,7 @@ def submit(
         "gpus": gpus,
         "nodes": nodes,
         "gpu_type": gpu_type,
+        "pools": pool,
         "cpus": cpus,
         "memory_bytes": None if memory is None else bytes_of(memory, "--memory"),
         "min_runtime_s": span_s,

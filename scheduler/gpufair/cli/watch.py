@@ -75,6 +75,7 @@ def queue(as_json: AsJson = False, state_dir: StateDir = None) -> None:
         emit_json(seen)
         return
     now = seen.now_s or time.time()
+    several = len({pool for w in seen.workloads for pool in w.pools}) > 1
     columns = [
         Column("#", right=True),
         Column("ID"),
@@ -82,6 +83,7 @@ def queue(as_json: AsJson = False, state_dir: StateDir = None) -> None:
         Column("USER", 3),
         Column("ALLOCATION", 2),
         Column("GPUS"),
+        *([Column("POOLS", 2)] if several else []),
         Column("WAITED", 3),
         Column("STARTS", 1),
         Column("BECAUSE", 4),
@@ -94,6 +96,7 @@ def queue(as_json: AsJson = False, state_dir: StateDir = None) -> None:
             w.user,
             w.allocation,
             shape(w),
+            *([", ".join(w.pools)] if several else []),
             span(max(0.0, now - w.submitted_s)),
             starts(w, now),
             localised(w.waits_for or w.reason, now),

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx
 
-from gpufair.client import announcing, budgeting, calls
+from gpufair.client import announcing, budgeting, calls, pools
 from gpufair.client.announcing import Announcement, Announcements
 from gpufair.client.answers import Reloaded
 from gpufair.client.budgeting import BudgetHistory, BudgetRequest, BudgetRequests
@@ -19,6 +19,7 @@ from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
 from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid, Tour
+from gpufair.client.pools import PoolView
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
@@ -353,6 +354,22 @@ class AsyncClient:
     async def withdraw_announcement(self, number: int) -> Announcement:
         """See ``announcing.withdraw_announcement``."""
         return await self.send(announcing.withdraw_announcement(number))
+
+    async def pools(self) -> tuple[PoolView, ...]:
+        """See ``pools.pools``."""
+        return await self.send(pools.pools())
+
+    async def cordon_pool(self, pool: str) -> PoolView:
+        """See ``pools.cordon``."""
+        return await self.send(pools.cordon(pool))
+
+    async def uncordon_pool(self, pool: str) -> PoolView:
+        """See ``pools.uncordon``."""
+        return await self.send(pools.uncordon(pool))
+
+    async def drain_pool(self, pool: str, *, within_s: float | None = None, force: bool = False) -> PoolView:
+        """See ``pools.drain``."""
+        return await self.send(pools.drain(pool, within_s=within_s, force=force))
 
     async def profiles(self) -> tuple[Profile, ...]:
         """See ``calls.profiles``."""

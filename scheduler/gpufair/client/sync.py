@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 
 import httpx
 
-from gpufair.client import announcing, budgeting, calls
+from gpufair.client import announcing, budgeting, calls, pools
 from gpufair.client.announcing import Announcement, Announcements
 from gpufair.client.answers import Reloaded
 from gpufair.client.budgeting import BudgetHistory, BudgetRequest, BudgetRequests
@@ -19,6 +19,7 @@ from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
 from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid, Tour
+from gpufair.client.pools import PoolView
 from gpufair.client.types import (
     AllocationExplanation,
     Budgets,
@@ -342,6 +343,22 @@ class Client:
     def withdraw_announcement(self, number: int) -> Announcement:
         """See ``announcing.withdraw_announcement``."""
         return self.send(announcing.withdraw_announcement(number))
+
+    def pools(self) -> tuple[PoolView, ...]:
+        """See ``pools.pools``."""
+        return self.send(pools.pools())
+
+    def cordon_pool(self, pool: str) -> PoolView:
+        """See ``pools.cordon``."""
+        return self.send(pools.cordon(pool))
+
+    def uncordon_pool(self, pool: str) -> PoolView:
+        """See ``pools.uncordon``."""
+        return self.send(pools.uncordon(pool))
+
+    def drain_pool(self, pool: str, *, within_s: float | None = None, force: bool = False) -> PoolView:
+        """See ``pools.drain``."""
+        return self.send(pools.drain(pool, within_s=within_s, force=force))
 
     def profiles(self) -> tuple[Profile, ...]:
         """See ``calls.profiles``."""

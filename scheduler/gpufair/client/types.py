@@ -159,6 +159,8 @@ class Workload:
     within: str = ""  # a label of which all its nodes have one value
     exclude: tuple[str, ...] = ()  # nodes that it is never put on
     where: dict[str, str] = field(default_factory=dict)  # labels that its nodes have
+    pools: tuple[str, ...] = ()  # that it accepts, in order
+    pool: str | None = None  # where it has its place
     min_runtime_s: float = 0.0
     resumable: bool = True
     movable: bool = False  # its owner allows it to be moved off a node that is to be emptied, though it is protected
@@ -263,6 +265,22 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class AllocationInPool:
+    """The part of an ``AllocationView`` in one pool, which has a ledger of its own; ``metric`` is what it is compared by."""
+
+    pool: str
+    budget_gpu_s: float = 0.0
+    occupancy_gpu_s: float = 0.0
+    commitment_gpu_s: float = 0.0
+    owed_gpu_s: float = 0.0
+    due_gpu_s: float = 0.0
+    metric: float | None = None
+    gpus_held: int = 0
+    gpus_queued: int = 0
+    gpus_wanted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class AllocationView:
     """A node of the budget tree. ``entitlement`` is a fraction of the whole; ``metric`` < 1 is under-served."""
 
@@ -280,6 +298,7 @@ class AllocationView:
     gpus_held: int = 0
     gpus_queued: int = 0
     gpus_wanted: int = 0  # that run, and that wait and could be started
+    pools: tuple[AllocationInPool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +421,7 @@ class Profile:
     within: str = ""  # a label of which all its nodes have one value
     exclude: tuple[str, ...] = ()  # nodes that it is never put on
     where: dict[str, str] = field(default_factory=dict)  # labels that its nodes have
+    pools: tuple[str, ...] = ()  # that it accepts, in order; none: all that could hold it
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,6 +500,7 @@ class Explanation:
 
     workload: str
     sentence: str
+    pool: str = ""  # where it has its place, or is tried first
     state: str = ""
     position: int | None = None
     queued: int | None = None  # how many are in the queue

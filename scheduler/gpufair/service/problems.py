@@ -10,6 +10,7 @@ from gpufair.service.storage.announcements import TooManyAnnouncements, UnknownA
 from gpufair.service.storage.budget_requests import TooManyRequests, UnknownRequest
 from gpufair.service.storage.store import StoreError, StoreUnavailable
 from gpufair.service.workloads.asked import Closed, InternalError, Overloaded
+from gpufair.service.workloads.pools import UnknownPool
 from gpufair.wire import WireError
 
 
@@ -113,6 +114,7 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (HelloFirst, HTTPStatus.CONFLICT),
     (Conflict, HTTPStatus.CONFLICT),
     (UnknownRequest, HTTPStatus.NOT_FOUND),
+    (UnknownPool, HTTPStatus.NOT_FOUND),
     (UnknownAnnouncement, HTTPStatus.NOT_FOUND),
     (TooManyAnnouncements, HTTPStatus.TOO_MANY_REQUESTS),
     (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),

@@ -27,6 +27,7 @@ from gpufair.paths import SERVICE_FILE, private_dir
 from gpufair.paths import state_dir as find_state_dir
 from gpufair.service.api import build_app
 from gpufair.service.archives.keeping import Keeper
+from gpufair.service.backends.clusters import Clusters
 from gpufair.service.backends.cpu_pool import CpuPool
 from gpufair.service.backends.local import LocalAgents, inventories, remotes
 from gpufair.service.delivery.telling import tell
@@ -208,7 +209,8 @@ async def _open(
         stack.push_async_callback(keeper.close)
     dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store, config.checkpoint_url)
     hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence, remote=remotes(config.nodes), epoch=epoch)
-    runtime.backend = hub
+    # Each pool's own as soon as there are other backends than agents.
+    runtime.backend = Clusters(hub)
     await bootstrap.apply_policy(runtime, config)
     await bootstrap.apply_budgets(runtime, journal, config)
     await hub.start()

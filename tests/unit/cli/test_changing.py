@@ -196,6 +196,30 @@ def test_maintenance(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.Mo
     assert gpufair("maintenance", "cancel", "disks").out == "disks is off; 0 plans left\n"
 
 
+def test_pools(gpufair: Gpufair, fake: FakeService) -> None:
+    """Listed, and taken out of service as a whole."""
+    far = {"name": "far", "backend": "agents", "nodes": 3, "cordoned": 1, "gpus": 24, "free_gpus": 8, "held_gpus": 8, "gpu_types": ["H200"]}
+    fake.routes |= {
+        "GET /api/v1/pools": Reply(body={"pools": [far]}),
+        "GET /api/v1/nodes": Reply(body={"nodes": [{"name": "n1"}, {"name": "far-1", "pool": "far"}]}),
+        "POST /api/v1/maintenance": Reply(201, {"plans": [{"id": "p", "nodes": ["far-1"], "at_s": NOW}]}),
+        "GET /api/v1/maintenance": Reply(body={"plans": []}),
+        **{f"POST /api/v1/pools/far/{verb}": Reply(body=far) for verb in ("cordon", "uncordon", "drain")},
+    }
+    row = gpufair("pools", "list").out.splitlines()[1]
+    for text in ("far", "3 (1 cordoned)", "8 of 24", "H200", "agents"):
+        assert text in row
+    assert gpufair("pools", "list", "--json").json["pools"][0]["free_gpus"] == 8
+    assert gpufair("pools", "cordon", "far").out == "far (3 nodes) is cordoned: nothing new starts there; 8 GPUs held\n"
+    assert gpufair("pools", "uncordon", "far", "--json").json["name"] == "far"
+    assert gpufair("pools", "drain", "far", "--force").code == 2
+    assert "is being drained" in gpufair("pools", "drain", "far", "--force", "--deadline", "1h").out
+    assert fake.calls("POST /api/v1/pools/far/drain")[0].json == {"within_s": 3600, "force": True}
+    assert gpufair("maintenance", "plan", "--pool", "far", "--in", "1h", "--id", "p").code == 0
+    assert fake.calls("POST /api/v1/maintenance")[0].json["nodes"] == ["far-1"]
+    assert gpufair("maintenance", "plan", "--pool", "fra", "--in", "1h").code != 0
+
+
 def test_announcements(gpufair: Gpufair, fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said at once or for a time; listed with what is coming; taken back."""
     monkeypatch.setattr(time, "time", lambda: NOW)
@@ -374,7 +398,7 @@ def allocation(path: str, share: str, entitlement: float, members: list[str]) ->
     return {
         "path": path, "share": share, "members": members, "leaf": True, "entitlement": entitlement, "budget_gpu_s": 7200.0,
         "occupancy_gpu_s": 3600.0, "commitment_gpu_s": 60.0, "owed_gpu_s": 5400.0, "due_gpu_s": 7200.0,
-        "gpus_wanted": 1, "metric": 0.5083, "gpus_held": 1, "gpus_queued": 0,
+        "gpus_wanted": 1, "metric": 0.5083, "gpus_held": 1, "gpus_queued": 0, "pools": [],
     }  # fmt: skip
 
 
@@ -404,6 +428,12 @@ def test_budgets_show(gpufair: Gpufair, fake: FakeService) -> None:
     ):
         assert text in seen
     assert gpufair("budgets", "show", "--json").json == BEFORE
+    part = {"pool": "default", "occupancy_gpu_s": 3600.0, "metric": 0.25, "gpus_held": 1}
+    parts = [part, part | {"pool": "far", "occupancy_gpu_s": 0.0, "metric": None, "gpus_held": 0}]
+    assert "far" not in seen
+    fake.routes["GET /api/v1/budgets"] = Reply(body=BEFORE | {"allocations": [allocation("a", "1", 0.5, []) | {"pools": parts}]})
+    *_, near, far = gpufair("budgets", "show").out.splitlines()
+    assert (near.split()[:2], "0.25" in near, far.split()[:2]) == (["a", "default"], True, ["a", "far"])
 
 
 def apply(gpufair: Gpufair, fake: FakeService, reply: Reply, *args: str, **more: Any) -> Outcome:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from gpufair.core import events as ev
 from gpufair.core.errors import InvalidSpec
 from gpufair.core.model import Allocation, Policy, WorkloadSpec
-from gpufair.core.tree import Tree
-from gpufair.core.units import HOUR, MINUTE, AllocationPath, Millis
+from gpufair.core.state import State
+from gpufair.core.units import HOUR, MINUTE, AllocationPath, CauseId, Instant, Millis
 from gpufair.service.settings.config import Config
 from gpufair.service.settings.profile_options import Profile
 from gpufair.service.settings.sizes import format_size, parse_size
@@ -22,12 +23,14 @@ CONFIG = Config(
         Profile("own", "Own", gpus=1, min_runtime=Millis(15 * MINUTE), priority=0),
     )
 )
-TREE = Tree((Allocation(AllocationPath("a")),))
+STATE = State()
+STATE.handle(ev.BudgetsApplied(Instant(0), CauseId("c"), (Allocation(AllocationPath("a")),)))
+FACTS = STATE.facts
 
 
 def asked(config: Config = CONFIG, **fields: object) -> WorkloadSpec:
     """What ada gets."""
-    return spec_of(Wanted({"type": "kernel"}, **fields), "ada", config, TREE)  # type: ignore[arg-type]  # by the test's word
+    return spec_of(Wanted({"type": "kernel"}, **fields), "ada", config, FACTS)  # type: ignore[arg-type]  # by the test's word
 
 
 def test_what_is_short_and_small_comes_first_in_its_allocation() -> None:
@@ -100,7 +103,7 @@ def test_a_session_that_idles_for_an_hour_gives_its_gpus_back() -> None:
     assert asked(profile="quick", resumable=False).idle_release is None
     assert asked(profile="quick", resumable=False, idle_release_s=600.0).idle_release == 600_000
     assert asked(gpus=0).idle_release is None
-    command = spec_of(Wanted({"type": "command"}, profile="quick"), "ada", CONFIG, TREE)
+    command = spec_of(Wanted({"type": "command"}, profile="quick"), "ada", CONFIG, FACTS)
     assert command.idle_release is None
 
 

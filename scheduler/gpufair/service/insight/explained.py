@@ -41,6 +41,7 @@ def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, An
     return {
         "workload": it.workload,
         "state": it.phase.value,
+        "pool": _pool(state, it),
         "sentence": it.sentence,
         "position": it.position,
         "queued": queued if it.position is not None else None,
@@ -60,6 +61,12 @@ def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, An
         and {"by": it.preempted.by, "right": it.preempted.right.value, "why": it.preempted.why},
         "change": change_view(state, it.workload, it.smallest_change),
     }
+
+
+def _pool(state: State, it: Explanation) -> str:
+    """Where it has its place, or is tried first."""
+    record = state.facts.record(it.workload)
+    return str(record.held.pool if record.held is not None else record.spec.pools[0])
 
 
 def allocation_view(pools: Sequence[AllocationExplanation], path: str) -> dict[str, Any]:

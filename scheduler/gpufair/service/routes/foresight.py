@@ -37,7 +37,7 @@ async def coach(request: Request, body: Question) -> Answer:
     spans = None if body.min_runtimes_s is None else [span_of(one, "min_runtimes_s") for one in body.min_runtimes_s]
 
     def think(state: State) -> Answer:
-        spec = spec_of(body.wanted({}), user, it.config, state.tree)
+        spec = spec_of(body.wanted({}), user, it.config, state.facts)
         said = coaching_view(state.coach(spec, spans))
         warnings = list(state.advice(spec))
         return {"now_s": state.now / 1000, "allocation": spec.allocation, "warnings": warnings} | said

@@ -13,7 +13,7 @@ from gpufair.client.answers import Workloads
 from gpufair.client.types import Explanation, LogPage
 from gpufair.client.types import Workload as WorkloadView
 from gpufair.core import events as ev
-from gpufair.core.model import HOLDING, Phase, PreemptReason
+from gpufair.core.model import HOLDING, Phase, PreemptReason, Shape
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
 from gpufair.service.insight.explained import explanation_view
@@ -24,8 +24,8 @@ from gpufair.service.web.context import context, principal
 from gpufair.service.web.contract import answers
 from gpufair.service.web.models import Extension, Nothing, PlainName, Resume, Submission
 from gpufair.service.web.pages import Cursor, Key, Limit, cut, place
-from gpufair.service.workloads import dependencies, moving, notices, retries, standin, time_limit
-from gpufair.service.workloads.submission import pools_for, span_of, spec_of
+from gpufair.service.workloads import dependencies, moving, notices, pools, retries, standin, time_limit
+from gpufair.service.workloads.submission import span_of, spec_of
 from gpufair.service.workloads.turn import Turn
 
 router = APIRouter(prefix="/workloads")
@@ -56,7 +56,7 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
             spec = turn.state.workload(workload).spec
             who.require_owner(spec.user, f"workload id {workload!r} is taken; it")
             return False, turn.state.advice(spec)
-        spec = spec_of(wanted, user, it.config, turn.state.tree)
+        spec = spec_of(wanted, user, it.config, turn.state.facts)
         dependencies.submit(turn, workload, spec, body.after, body.after_any)
         return True, turn.state.advice(spec)
 
@@ -144,14 +144,14 @@ async def resume(request: Request, workload: Id, body: Annotated[Resume | None, 
     it = context(request)
     wanted = body or Resume()
     part = None if wanted.slice_s is None else span_of(wanted.slice_s, "slice_s")
-    pools = pools_for(it.config, 0)
 
     def step(turn: Turn, known: Workload) -> None:
         if wanted.on_cpu:
+            there = pools.usual(it.config, turn.state.facts, Shape(0))
             require_kernel(known, "be opened on a CPU node")
             if known.phase not in HOLDING:
-                standin.open_on_cpu(turn, known, pools)
-            elif (told := moving.ask(turn, known, pools)) is not None:
+                standin.open_on_cpu(turn, known, there)
+            elif (told := moving.ask(turn, known, there)) is not None:
                 turn.after(lambda: it.hub.send(known, told.kind, told.args))
             return
         moving.give_up(turn, known.id)

@@ -20,6 +20,7 @@ from gpufair.service.settings.hub_options import HubOptions, read_hub
 from gpufair.service.settings.node_options import DEFAULT_NODES, MAX_NODES, NodeConfig, read_node, refuse_two_autos
 from gpufair.service.settings.notification_options import NotificationOptions, read_notifications
 from gpufair.service.settings.policy_options import OFF, YEAR, read_policy
+from gpufair.service.settings.pool_options import PoolConfig, read_pool, refuse_unknown_pools
 from gpufair.service.settings.profile_options import DEFAULT_PROFILES, Profile, read_profile
 from gpufair.service.settings.store_options import StoreOptions, read_store
 from gpufair.service.settings.tables import NAME, ConfigError, Table, hint, shown
@@ -55,6 +56,7 @@ class Config:
     store: StoreOptions = field(default_factory=StoreOptions)
     policy: Policy = field(default_factory=Policy)
     nodes: tuple[NodeConfig, ...] = ()
+    pools: tuple[PoolConfig, ...] = ()
     profiles: tuple[Profile, ...] = ()
     users: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
@@ -154,8 +156,11 @@ def parse_config(text: str, file: str) -> Config:
     root = Table(source, file, (), source.data)
     policy = read_policy(root.table("policy"), root.table("grace"))
     nodes = tuple(read_node(table) for table in root.tables("node"))
+    pools = tuple(read_pool(table) for table in root.tables("pool"))
     profiles = tuple(read_profile(table, policy) for table in root.tables("profile"))
     _refuse_repeats(root, "node", [node.name for node in nodes])
+    _refuse_repeats(root, "pool", [pool.name for pool in pools])
+    refuse_unknown_pools(root, nodes or DEFAULT_NODES, pools, profiles)
     _refuse_repeats(root, "profile", [profile.name for profile in profiles])
     if len(nodes) > MAX_NODES:
         root.fail(f"{len(nodes)} nodes are configured; at most {MAX_NODES} are allowed", "node")
@@ -168,6 +173,7 @@ def parse_config(text: str, file: str) -> Config:
         store=read_store(root.table("store"), Path(file).absolute().parent),
         policy=policy,
         nodes=nodes or DEFAULT_NODES,
+        pools=pools,
         profiles=profiles or DEFAULT_PROFILES,
         users=_users(root, "users"),
         operators=_users(root, "operators"),

@@ -42,6 +42,7 @@ class Profile:
     within: str = ""
     exclude: tuple[str, ...] = ()
     where: Mapping[str, str] = field(default_factory=dict)
+    pools: tuple[str, ...] = ()  # that it accepts, in order; none: all that could hold it
 
 
 DEFAULT_PROFILES = (
@@ -83,6 +84,7 @@ def read_profile(table: Table, policy: Policy) -> Profile:
         within=table.text("within", ""),
         exclude=_excluded(table),
         where=table.labels("where"),
+        pools=table.strings("pools"),
     )
     table.finish()
     return profile

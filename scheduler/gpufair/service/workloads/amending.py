@@ -10,12 +10,13 @@ from gpufair.core import words
 from gpufair.core.change import Change
 from gpufair.core.model import WorkloadSpec
 from gpufair.core.state import State
-from gpufair.core.tree import Tree
-from gpufair.core.units import PoolName, WorkloadId
-from gpufair.service.workloads.submission import Wanted, allocation_of, nodes_of, pools_for, span_of, usual_priority
+from gpufair.core.units import WorkloadId
+from gpufair.service.workloads import pools
+from gpufair.service.workloads.submission import Wanted, allocation_of, nodes_of, span_of, usual_priority
 from gpufair.service.workloads.views import demands_view
 
 if TYPE_CHECKING:
+    from gpufair.core.facts import Facts
     from gpufair.service.settings.config import Config
     from gpufair.service.workloads.turn import Turn
 
@@ -25,11 +26,12 @@ def amend(turn: Turn, workload: WorkloadId, wanted: Wanted, config: Config) -> N
 
     Raises:
         UnknownAllocation, NotAMember: The allocation is no leaf, or not open to the workload's owner.
+        UnknownPool: It names a pool that there is not.
         WrongPhase: It holds GPUs, is about to, or is over.
         GpufairError: The core refuses the wish.
     """
     known = turn.state.workload(workload).spec
-    spec = _amended(known, wanted, config, turn.state.tree)
+    spec = _amended(known, wanted, config, turn.state.facts)
     if spec != known:
         event = ev.Amended(
             turn.now, turn.cause(), workload, spec.allocation, spec.shape, spec.min_runtime, spec.pools, spec.priority
@@ -37,7 +39,7 @@ def amend(turn: Turn, workload: WorkloadId, wanted: Wanted, config: Config) -> N
         turn.handle(event)
 
 
-def _amended(spec: WorkloadSpec, wanted: Wanted, config: Config, tree: Tree) -> WorkloadSpec:
+def _amended(spec: WorkloadSpec, wanted: Wanted, config: Config, facts: Facts) -> WorkloadSpec:
     old = spec.shape
     shape = replace(
         old,
@@ -51,20 +53,20 @@ def _amended(spec: WorkloadSpec, wanted: Wanted, config: Config, tree: Tree) -> 
         where=old.where if wanted.where is None else tuple(sorted(wanted.where.items())),
     )
     min_runtime = spec.min_runtime if wanted.min_runtime_s is None else span_of(wanted.min_runtime_s, "min_runtime_s")
-    pools = spec.pools
+    accepted = spec.pools
     if wanted.pools:
-        pools = tuple(PoolName(pool) for pool in wanted.pools)
-    elif pools == pools_for(config, old.gpus_per_node):
-        pools = pools_for(config, shape.gpus_per_node)
+        accepted = pools.named(wanted.pools, config, facts)
+    elif shape != old and set(accepted) == set(pools.usual(config, facts, old)):
+        accepted = pools.usual(config, facts, shape)
     priority = spec.priority if wanted.priority is None else wanted.priority
     if wanted.priority is None and priority == usual_priority(config.policy, old, spec.min_runtime):
         priority = usual_priority(config.policy, shape, min_runtime)
     return replace(
         spec,
-        allocation=allocation_of(wanted.allocation, spec.user, tree) if wanted.allocation else spec.allocation,
+        allocation=allocation_of(wanted.allocation, spec.user, facts.tree) if wanted.allocation else spec.allocation,
         shape=shape,
         min_runtime=min_runtime,
-        pools=pools,
+        pools=accepted,
         priority=priority,
     )
 

@@ -8,13 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from gpufair.core.errors import GpufairError, InvalidSpec, NotAMember, UnknownAllocation
-from gpufair.core.model import DEFAULT_POOL, Kind, Policy, Shape, WorkloadSpec
+from gpufair.core.facts import Facts
+from gpufair.core.model import Kind, Policy, Shape, WorkloadSpec
 from gpufair.core.tree import Tree
-from gpufair.core.units import AllocationPath, Millis, NodeName, PoolName
+from gpufair.core.units import AllocationPath, Millis, NodeName
 from gpufair.service.settings.config import Config
 from gpufair.service.settings.profile_options import Profile
 from gpufair.service.settings.tables import hint
-from gpufair.service.workloads import notices
+from gpufair.service.workloads import notices, pools
 
 DEBUG_PRIORITY = 10
 
@@ -57,12 +58,13 @@ class Wanted:
     where: Mapping[str, str] | None = None
 
 
-def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSpec:
+def spec_of(wanted: Wanted, user: str, config: Config, facts: Facts) -> WorkloadSpec:
     """The workload that ``user`` gets.
 
     Raises:
         UnknownProfile: The profile isn't configured.
-        UnknownAllocation: The allocation is no leaf of ``tree``.
+        UnknownAllocation: The allocation is no leaf of the tree.
+        UnknownPool: It names a pool that there is not.
         NotAMember: It isn't open to ``user``, or none is.
         InvalidSpec: A kernel on several nodes of 0 GPUs, say.
     """
@@ -84,8 +86,9 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
     )
     kind = Kind(wanted.kind) if wanted.kind is not None else profile.kind
     priority = profile.priority if wanted.priority is None else wanted.priority
+    accepted = wanted.pools or profile.pools
     return WorkloadSpec(
-        allocation=allocation_of(wanted.allocation or profile.allocation, user, tree),
+        allocation=allocation_of(wanted.allocation or profile.allocation, user, facts.tree),
         user=user,
         kind=kind,
         shape=shape,
@@ -93,7 +96,7 @@ def spec_of(wanted: Wanted, user: str, config: Config, tree: Tree) -> WorkloadSp
         resumable=True if wanted.resumable is None else wanted.resumable,
         movable=profile.movable if wanted.movable is None else wanted.movable,
         priority=usual_priority(config.policy, shape, min_runtime) if priority is None else priority,
-        pools=tuple(PoolName(pool) for pool in wanted.pools) if wanted.pools else pools_for(config, gpus),
+        pools=pools.named(accepted, config, facts) if accepted else pools.usual(config, facts, shape),
         name=wanted.name or "",
         grace=profile.grace,
         expected=profile.expected if wanted.expected_s is None else span_of(wanted.expected_s, "expected_s"),
@@ -169,9 +172,3 @@ def nodes_of(names: Iterable[str]) -> tuple[NodeName, ...]:
     """As the core wants them: equal wishes are equal."""
     return tuple(NodeName(name) for name in sorted(set(names)))
 
-
-def pools_for(config: Config, gpus: int) -> tuple[PoolName, ...]:
-    """All configured pools that could take it, the default one first."""
-    names = sorted({node.pool for node in config.nodes if gpus == 0 or node.gpus != 0})
-    names.sort(key=lambda name: name != DEFAULT_POOL)
-    return tuple(PoolName(name) for name in names) or (DEFAULT_POOL,)

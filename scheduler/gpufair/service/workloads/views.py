@@ -7,6 +7,7 @@ from typing import Any
 
 from gpufair.core.brief import brief
 from gpufair.core.estimate import estimate
+from gpufair.core.figures import AllocationFigures
 from gpufair.core.ledger import Conservation
 from gpufair.core.model import Kind, Phase, Policy, Shape
 from gpufair.core.record import NodeView
@@ -48,6 +49,8 @@ def workload_view(
         "gpus": spec.shape.gpus_per_node,
         "nodes": spec.shape.nodes,
         "gpu_type": spec.shape.gpu_type,
+        "pools": list(spec.pools),
+        "pool": held.pool if held is not None else None,
         **demands_view(spec.shape),
         "min_runtime_s": spec.min_runtime / 1000,
         "resumable": spec.resumable,
@@ -194,7 +197,7 @@ def maintenance_view(state: State) -> list[dict[str, Any]]:
 
 
 def budgets_view(state: State) -> dict[str, Any]:
-    """The budget tree with its figures, summed over the pools."""
+    """The budget tree with its figures, summed over the pools and in each of them."""
     window = state.policy.window
     merged: dict[str, dict[str, Any]] = {}
     capacity = 0
@@ -220,16 +223,13 @@ def budgets_view(state: State) -> dict[str, Any]:
                 "gpus_held": 0,
                 "gpus_queued": 0,
                 "gpus_wanted": 0,
+                "pools": [],
             },
         )
-        entry["budget_gpu_s"] += figures.budget / 1000
-        entry["occupancy_gpu_s"] += figures.occupancy / 1000
-        entry["commitment_gpu_s"] += figures.commitment / 1000
-        entry["owed_gpu_s"] += figures.owed / 1000
-        entry["due_gpu_s"] += figures.due / 1000
-        entry["gpus_wanted"] += figures.wanted_gpus
-        entry["gpus_held"] += figures.running_gpus
-        entry["gpus_queued"] += figures.queued_gpus
+        part = _figures(figures)
+        entry["pools"].append({"pool": figures.pool, "metric": figures.metric if figures.due > 0 else None} | part)
+        for name, value in part.items():
+            entry[name] += value
     for entry in merged.values():
         # The scheduler compares pool by pool; in one pool this is its very figure.
         if entry["due_gpu_s"] > 0:
@@ -240,6 +240,20 @@ def budgets_view(state: State) -> dict[str, Any]:
         "banking": state.policy.banking,
         "capacity_gpu_s": capacity / 1000,
         "allocations": list(merged.values()),
+    }
+
+
+def _figures(it: AllocationFigures) -> dict[str, Any]:
+    """What is summed over the pools."""
+    return {
+        "budget_gpu_s": it.budget / 1000,
+        "occupancy_gpu_s": it.occupancy / 1000,
+        "commitment_gpu_s": it.commitment / 1000,
+        "owed_gpu_s": it.owed / 1000,
+        "due_gpu_s": it.due / 1000,
+        "gpus_held": it.running_gpus,
+        "gpus_queued": it.queued_gpus,
+        "gpus_wanted": it.wanted_gpus,
     }
 
 
@@ -286,4 +300,5 @@ def profile_view(profile: Profile, policy: Policy) -> dict[str, Any]:
         "within": profile.within,
         "exclude": list(profile.exclude),
         "where": dict(profile.where),
+        "pools": list(profile.pools),
     }
