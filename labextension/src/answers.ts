@@ -2,6 +2,20 @@
  * What the server extension and the service answer. Made by wire_types.py from their own classes: do not edit.
  */
 
+/** The part of an `AllocationView` in one pool, which has a ledger of its own; `metric` is what it is compared by. */
+export interface AllocationInPool {
+  pool: string;
+  budget_gpu_s: number;
+  occupancy_gpu_s: number;
+  commitment_gpu_s: number;
+  owed_gpu_s: number;
+  due_gpu_s: number;
+  metric: number | null;
+  gpus_held: number;
+  gpus_queued: number;
+  gpus_wanted: number;
+}
+
 /** An allocation before or after a change; without a share it was not there. */
 export interface AllocationThen {
   share: string | null;
@@ -25,6 +39,7 @@ export interface AllocationView {
   gpus_held: number;
   gpus_queued: number;
   gpus_wanted: number;
+  pools: AllocationInPool[];
 }
 
 /** What an operator tells everybody, from `from_s` until `until_s` (null: until it is withdrawn). `link`: where there is more to read; "" if nowhere. */
@@ -250,6 +265,7 @@ export interface Execution {
 export interface Explanation {
   workload: string;
   sentence: string;
+  pool: string;
   state: string;
   position: number | null;
   queued: number | null;
@@ -542,6 +558,7 @@ export interface Profile {
   within: string;
   exclude: string[];
   where: Record<string, string>;
+  pools: string[];
 }
 
 /** The named shapes that users start. */
@@ -782,6 +799,8 @@ export interface Workload {
   within: string;
   exclude: string[];
   where: Record<string, string>;
+  pools: string[];
+  pool: string | null;
   min_runtime_s: number;
   resumable: boolean;
   movable: boolean;
