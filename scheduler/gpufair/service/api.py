@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from gpufair.client.answers import Health
 from gpufair.core.errors import GpufairError
 from gpufair.service.lifecycle.reloading import Reloader
-from gpufair.service.problems import problem, problem_of, status_of
+from gpufair.service.problems import problem, problem_of, status_of, wait_of
 from gpufair.service.routes import (
     agents,
     amending,
@@ -122,7 +122,10 @@ def _json(status: HTTPStatus, body: dict[str, Any]) -> JSONResponse:
 
 async def _refused(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, GpufairError)
-    return _json(status_of(error), problem_of(error))
+    answer = _json(status_of(error), problem_of(error))
+    if (wait_s := wait_of(error)) is not None:
+        answer.headers["retry-after"] = str(wait_s)
+    return answer
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:

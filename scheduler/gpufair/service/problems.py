@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -72,6 +73,20 @@ class AsksTooOften(core.GpufairError):
         return f"this token asks too often; ask again in {self.wait_s:.1f} s (`requests_per_s` in gpufair.toml)"
 
 
+class TooManyAttempts(core.GpufairError):
+    """An address has shown too many wrong tokens."""
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(wait_s)
+        self.wait_s = wait_s
+
+    def __str__(self) -> str:
+        return (
+            f"this address has shown too many wrong tokens; right ones are still good, others may be tried in {self.wait_s:.0f} s "
+            "(`wrong_tokens_per_minute` in gpufair.toml)"
+        )
+
+
 class HubUnavailable(core.GpufairError):
     """The JupyterHub that alone knows a token does not say whose it is."""
 
@@ -124,6 +139,7 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (WireError, HTTPStatus.BAD_REQUEST),
     (Overloaded, HTTPStatus.TOO_MANY_REQUESTS),
     (AsksTooOften, HTTPStatus.TOO_MANY_REQUESTS),
+    (TooManyAttempts, HTTPStatus.TOO_MANY_REQUESTS),
     (TooManyStreams, HTTPStatus.TOO_MANY_REQUESTS),
     (HubUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (CheckpointsUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -157,3 +173,8 @@ def problem_of(error: core.GpufairError) -> dict[str, Any]:
     """The body of the answer to ``error``."""
     more = {"line": error.line} if isinstance(error, core.BudgetError) else {}
     return problem(status_of(error), str(error), type(error).__name__, **more)
+
+
+def wait_of(error: core.GpufairError) -> int | None:
+    """After how many seconds it may be asked again; None: the error does not say."""
+    return math.ceil(error.wait_s) if isinstance(error, AsksTooOften | TooManyAttempts | HubUnavailable) else None

@@ -31,6 +31,7 @@ from gpufair.service.backends.clusters import Clusters
 from gpufair.service.backends.cpu_pool import CpuPool
 from gpufair.service.backends.local import LocalAgents, inventories, remotes
 from gpufair.service.delivery.telling import tell
+from gpufair.service.identity.attempts import Attempts
 from gpufair.service.identity.auth import Authenticator, owner_name
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.identity.token_files import write_tokens
@@ -223,8 +224,9 @@ async def _open(
         state_dir, secrets, nodes, ORPHAN_LINGER if linger is None else linger, config.policy.grace_session, watch
     )
     authenticator = Authenticator(
-        secrets, owner, config.users, config.operators, config.budget_owners, config.auditors, tokens
-    )
+        secrets, owner, config.users, config.operators, config.budget_owners, config.auditors, tokens,
+        Attempts(config.service.wrong_tokens_per_minute),
+    )  # fmt: skip
     await authenticator.use_hub(config.hub)
     stack.push_async_callback(authenticator.close)
     it = Context(
@@ -255,7 +257,7 @@ async def _listen(
     stack: contextlib.AsyncExitStack, it: Context, app: FastAPI, listener: socket.socket, tls: ssl.SSLContext | None
 ) -> asyncio.Task[None]:
     """Serve ``app`` there; what is returned ends with that."""
-    server = Server(http_options(app, tls))
+    server = Server(http_options(app, tls, it.config.service.proxies))
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     stack.push_async_callback(_end_http, server, serving, it)
     await server.wait_listening(serving)

@@ -20,6 +20,7 @@ from gpufair.core.units import HOUR, SECOND, AllocationPath, Instant, Millis, No
 from gpufair.service.api import build_app
 from gpufair.service.backends.cpu_pool import CpuPool
 from gpufair.service.backends.local import remotes
+from gpufair.service.identity.attempts import Attempts
 from gpufair.service.identity.auth import Authenticator
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.lifecycle import bootstrap
@@ -141,8 +142,9 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
         return False
 
     authenticator = Authenticator(
-        secrets, "owner", config.users, config.operators, config.budget_owners, config.auditors, tokens
-    )
+        secrets, "owner", config.users, config.operators, config.budget_owners, config.auditors, tokens,
+        Attempts(config.service.wrong_tokens_per_minute),
+    )  # fmt: skip
     await authenticator.use_hub(config.hub)
     it = Context(
         config=config,

@@ -27,6 +27,7 @@ from gpufair.core import events as ev
 from gpufair.core.model import DEFAULT_POOL
 from gpufair.core.units import SECOND, AllocationPath, Millis, WorkloadId
 from gpufair.service.api import build_app
+from gpufair.service.settings.config import ServiceOptions
 from gpufair.service.web.context import Context
 from gpufair.wire import MAX_BODY_BYTES
 from tests.unit.service.rig import LAUNCH, POLICY, START, bearer, service_at
@@ -44,7 +45,7 @@ def every_route(it: Context) -> Iterator[tuple[str, str]]:
 
 async def test_no_route_but_those_of_health_answers_without_a_token(tmp_path: Path) -> None:
     """Walks every route there is, so that a new one cannot be forgotten."""
-    async with service_at(tmp_path) as (it, client):
+    async with service_at(tmp_path, service=ServiceOptions(wrong_tokens_per_minute=0)) as (it, client):
         walked = list(every_route(it))
         assert len(walked) >= 25, walked
         for token in (None, "", "x" * 64, it.secrets.operator_token()[:-1], "é"):
@@ -66,7 +67,7 @@ async def test_no_route_but_those_of_health_answers_without_a_token(tmp_path: Pa
 
 async def test_agents_speak_for_their_own_node_only(tmp_path: Path) -> None:
     """A node's token opens its own routes and nothing else; no other token opens those."""
-    async with service_at(tmp_path) as (it, client):
+    async with service_at(tmp_path, service=ServiceOptions(wrong_tokens_per_minute=0)) as (it, client):
         agent = bearer(it.secrets.agent_token("n1"))
         for method, path in every_route(it):
             if "/agents/" in path:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from gpufair.service.identity.attempts import Attempts
 from gpufair.service.identity.hub import Hub, HubUser, digest
 from gpufair.service.identity.mandates import admitted
 from gpufair.service.identity.secrets import Secrets
@@ -131,6 +132,7 @@ class Authenticator:
         owners: Users who own budgets, and which: their token may read the whole state, and decide how these are divided.
         auditors: Users whose token sees everything and changes nothing.
         tokens: Those that people made.
+        attempts: Counts wrong ones.
     """
 
     def __init__(
@@ -142,6 +144,7 @@ class Authenticator:
         owners: Mapping[str, tuple[str, ...]] | None = None,
         auditors: Iterable[str] = (),
         tokens: Tokens | None = None,
+        attempts: Attempts | None = None,
     ) -> None:
         self.owner = owner
         self._secrets = secrets
@@ -150,6 +153,7 @@ class Authenticator:
         self._people: dict[str, Principal] = {}
         self._named: frozenset[str] = frozenset()
         self._hub: Hub | None = None
+        self.attempts = attempts or Attempts(0)
         self.configure(users, operators, owners, auditors)
 
     def configure(
@@ -222,8 +226,11 @@ class Authenticator:
         """
         return self._made(cookie, page=True)
 
-    async def admit(self, authorization: str | None) -> Principal:
+    async def admit(self, authorization: str | None, address: str = "") -> Principal:
         """As ``person``, and of who is not known here the Hub is asked.
+
+        Args:
+            address: Whose request this is. The Hub is asked about so many of its wrong tokens, and no more.
 
         Raises:
             Unauthorized: Nobody knows them.
@@ -235,6 +242,8 @@ class Authenticator:
         except Unauthorized:
             token, hub = _bearer(authorization).decode("latin-1"), self._hub
             if hub is None or token.startswith(PREFIX):
+                raise
+            if not (hub.knew(digest(token)) or self.attempts.worth_asking(address, authorization or "")):
                 raise
             user = await hub.whose(token)
             if user is None:

@@ -89,6 +89,10 @@ class Hub:
         until, _ = self._kept.get(digest_of_token, (0.0, None))
         return until > self._now()
 
+    def knew(self, digest_of_token: str) -> bool:
+        """Whether a token was good when the Hub was last asked about it."""
+        return digest_of_token in self._kept
+
     async def whose(self, token: str) -> HubUser | None:
         """Whose a token is; None: nobody's.
 

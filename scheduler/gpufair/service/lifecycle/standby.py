@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -58,14 +58,16 @@ async def stand_by(
         await asyncio.gather(winning, stopping, return_exceptions=True)
 
 
-def options(app: Any, tls: ssl.SSLContext | None = None) -> uvicorn.Config:
-    """How HTTP is served."""
+def options(app: Any, tls: ssl.SSLContext | None = None, proxies: Sequence[str] = ()) -> uvicorn.Config:
+    """How HTTP is served. ``proxies``: whose word on the address of a caller counts."""
     config = uvicorn.Config(
         app,
         log_config=None,
         log_level="warning",
         access_log=False,  # paths and users are nobody's business; the journal has what matters
         server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         lifespan="off",
         timeout_keep_alive=75,  # longer than agents and Jupyter are ever silent
         timeout_graceful_shutdown=3,

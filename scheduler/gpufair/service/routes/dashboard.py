@@ -6,6 +6,7 @@ A browser shows its token (or the code of a link) once and gets a cookie, which 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from gpufair.service.storage.audit import Doer, doer
 from gpufair.service.storage.tokens import Scope
 from gpufair.service.web.context import context, principal
 from gpufair.service.web.contract import answers
-from gpufair.service.web.gate import cookie_name, cookie_of, of_our_page
+from gpufair.service.web.gate import address_of, cookie_name, cookie_of, of_our_page
 from gpufair.service.web.models import Login
 
 router = APIRouter(include_in_schema=False)
@@ -77,8 +78,11 @@ async def login(request: Request, body: Login) -> Response:
         # Another page could otherwise have its reader look at somebody else's sessions and take them for their own.
         raise Forbidden("only the service's own page may log in")
     it = context(request)
-    who = it.links.redeem(body.code) if body.code else await it.authenticator.admit(f"Bearer {body.token}")
+    who, address = None, address_of(request.scope)
+    with contextlib.suppress(Unauthorized):
+        who = it.links.redeem(body.code) if body.code else await it.authenticator.admit(f"Bearer {body.token}", address)
     if who is None or not await it.authenticator.still(who):
+        it.authenticator.attempts.wrong(address, body.code or f"Bearer {body.token}")
         raise Unauthorized
     doer.set(Doer(who.name, str(who.role), "" if who.token is None else who.token.id, "POST /dashboard/login"))
     lasts = SESSION_BY_HUB if who.by_hub else SESSION

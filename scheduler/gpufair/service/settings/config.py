@@ -10,6 +10,7 @@ import codecs
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from ipaddress import ip_network
 from pathlib import Path
 
 from gpufair.core.model import Allocation, Policy
@@ -44,6 +45,8 @@ class ServiceOptions:
     agent_silence: Millis = Millis(30 * SECOND)  # a node is lost after that
     snapshot_every: int = 1000  # events
     requests_per_s: int = 100  # of one token, in the long run; 0: any number
+    wrong_tokens_per_minute: int = 30  # of one address; 0: any number
+    proxies: tuple[str, ...] = ()  # whose word on the address of a caller counts
     insecure: bool = False  # without TLS on an address that other machines reach
     names: tuple[str, ...] = ()  # under which a proxy on this machine asks, besides loopback ones
 
@@ -211,6 +214,8 @@ def _service(table: Table) -> ServiceOptions:
         agent_silence=table.duration("agent_silence", default.agent_silence, SECOND, HOUR),
         snapshot_every=table.integer("snapshot_every", default.snapshot_every, 1, 1_000_000),
         requests_per_s=table.integer("requests_per_s", default.requests_per_s, 0, 100_000),
+        wrong_tokens_per_minute=table.integer("wrong_tokens_per_minute", default.wrong_tokens_per_minute, 0, 100_000),
+        proxies=_proxies(table),
         insecure=table.boolean("insecure", default=False),
         names=table.strings("names"),
     )
@@ -218,6 +223,15 @@ def _service(table: Table) -> ServiceOptions:
         table.fail('host is empty; use "127.0.0.1" for this machine only', "host")
     table.finish()
     return options
+
+
+def _proxies(table: Table) -> tuple[str, ...]:
+    for proxy in table.strings("proxies"):
+        try:
+            ip_network(proxy)
+        except ValueError:
+            table.fail(f'proxies: {shown(proxy)} is no address; write "127.0.0.1", or "10.0.0.0/24" for a network', "proxies")
+    return table.strings("proxies")
 
 
 def _autosave_share(table: Table) -> float:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,14 +17,13 @@ from gpufair.core.errors import GpufairError
 from gpufair.service.identity.auth import Authenticator, Principal, Role
 from gpufair.service.identity.pace import Pace
 from gpufair.service.problems import (
-    AsksTooOften,
-    HubUnavailable,
     MisdirectedHost,
     NotFound,
     TooLarge,
     Unauthorized,
     problem_of,
     status_of,
+    wait_of,
 )
 from gpufair.wire import MAX_BODY_BYTES
 
@@ -61,7 +60,7 @@ class Gate:
         try:
             self._check_host(headers.get("host", ""))
             if OPEN_PATHS.fullmatch(scope["path"]) is None:
-                who = scope["gpufair.principal"] = await self._who(scope, headers)
+                who = scope["gpufair.principal"] = await self._known(scope, headers)
                 if who.role not in {Role.OPERATOR, Role.AGENT}:
                     self._pace.take(who.key)
             declared = headers.get("content-length", "0")
@@ -81,19 +80,27 @@ class Gate:
         if name not in self._hosts:
             raise MisdirectedHost(host[:200])
 
+    async def _known(self, scope: Scope, headers: dict[str, str]) -> Principal:
+        try:
+            return await self._who(scope, headers)
+        except Unauthorized:
+            if shown := headers.get("authorization") or cookie_of(headers):
+                self._authenticator.attempts.wrong(address_of(scope), shown)
+            raise
+
     async def _who(self, scope: Scope, headers: dict[str, str]) -> Principal:
         authorization = headers.get("authorization")
         if match := _AGENT.match(scope["path"]):
             node = match[1]
             if _NODE.fullmatch(node) is None:
-                await self._authenticator.admit(authorization)  # 401 before anything is told about names
+                await self._authenticator.admit(authorization, address_of(scope))  # 401 before anything is told about names
                 raise NotFound(f"{node[:80]!r} is no name of a node")
             return self._authenticator.agent(authorization, node)
         # Browsers send a cookie by themselves, so it is good for looking only.
         looks = authorization is None and scope["method"] == "GET" and of_our_page(headers)
         if looks and (cookie := cookie_of(headers)):
             return self._authenticator.visitor(cookie)
-        return await self._authenticator.admit(authorization)
+        return await self._authenticator.admit(authorization, address_of(scope))
 
 
 class _Limited:
@@ -137,6 +144,12 @@ _HEADERS = [
 ]
 
 
+def address_of(scope: Mapping[str, Any]) -> str:
+    """Who asks, by their address; "" for who has none."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 def cookie_name(headers: Mapping[str, str]) -> str:
     """What the cookie is called: browsers tell hosts apart, but not ports, and each may be another service."""
     port = re.search(r":(\d+)$", headers.get("host", ""))
@@ -175,8 +188,8 @@ async def _answer(send: Send, error: GpufairError) -> None:
     ]
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(error, AsksTooOften | HubUnavailable):
-        headers.append((b"retry-after", str(math.ceil(error.wait_s)).encode()))
+    if (wait_s := wait_of(error)) is not None:
+        headers.append((b"retry-after", str(wait_s).encode()))
     await send({"type": "http.response.start", "status": int(status), "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
