@@ -9,6 +9,7 @@ from pathlib import Path
 SERVICE_FILE = "service.json"  # {"url", "token", "pid", "started_s"} of the live service; 0600
 SERVICE_LOCK = "service.lock"  # flock held by the live service
 SERVICE_LOG = "service.log"  # stdout and stderr of an embedded service
+REMOTE = "GPUFAIR_REMOTE"  # environment variable of a workload whose service is on another machine
 START_LOCK = "start.lock"  # flock held by whoever is starting an embedded service
 
 

@@ -14,6 +14,7 @@ from gpufair.client.errors import ClientError, Unavailable
 from gpufair.cpu import resident
 from gpufair.cpu.errors import PoolMissing
 from gpufair.cpu.waiting import TURNS
+from gpufair.paths import REMOTE
 
 if TYPE_CHECKING:
     from gpufair.client.types import CpuPool
@@ -77,11 +78,13 @@ def ask(wait_s: float = WAIT_S, *, start: bool = True) -> Served | None:
     """The service's pool, started if need be and ``start``; None where no service is, or it has none for us.
 
     Raises:
-        PoolMissing: It should be there, and is not.
+        PoolMissing: It should be there, and is not, or is on another machine.
         ClientError: The service does not answer, or refuses.
     """
     endpoint = service()
     if endpoint is None:
+        if os.environ.get(REMOTE):
+            raise _out_of_reach()
         return None
     from gpufair.client.sync import Client  # noqa: PLC0415 - a tenth of a second, for who has a service only
 
@@ -99,6 +102,16 @@ def ask(wait_s: float = WAIT_S, *, start: bool = True) -> Served | None:
             if told.state == "failed" or time.monotonic() > until:
                 raise PoolMissing("the CPU pool of the scheduler service", told.reason or "it did not come up in time", "ask its operator")
             time.sleep(_POLL_S)
+
+
+def _out_of_reach() -> PoolMissing:
+    node = os.environ.get("GPUFAIR_NODE", "another machine")
+    return PoolMissing(
+        "the CPU pool of the scheduler service",
+        f"it is reached on the service's own machine only, and this kernel is on {node}",
+        f"open the notebook on a node of that machine, give cpu.connect() the address of a pool that {node} can reach, or ask "
+        f"the operator to set ${ADDRESS} for what runs on {node}",
+    )
 
 
 def introduce(client: Any, leaf: str, user: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from gpufair.node.gpus import visible_devices
 from gpufair.node.processes import TAG
+from gpufair.paths import REMOTE
 
 # What opens a door elsewhere does not go to a workload, unless its owner put it into the launch himself.
 _SECRET = re.compile(
@@ -26,11 +27,12 @@ def workload_environment(
     devices: Sequence[str],
     tag: str,
     state_dir: str = "",
+    remote: bool = False,
     base: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
     """Environment for one start of a workload. What names its GPUs cannot be overridden by ``launch_env``.
 
-    ``state_dir`` is that of its service, so that it finds that one and what it keeps.
+    ``state_dir`` is that of its service, so that it finds that one and what it keeps; ``remote``: it is another machine's.
     """
     env = {name: value for name, value in base.items() if not _SECRET.fullmatch(name) and name not in _FOREIGN}
     if state_dir:
@@ -43,5 +45,8 @@ def workload_environment(
         GPUFAIR_WORKLOAD=workload,
         GPUFAIR_INCARNATION=str(incarnation),
     )
+    env.pop(REMOTE, None)
+    if remote:
+        env[REMOTE] = "1"
     env[TAG] = tag
     return env

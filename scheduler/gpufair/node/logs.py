@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpufair.node.theirs import read_only
+from gpufair.node.theirs import files_in, read_only
 
 _FILE = re.compile(r"log-(\d+)-(\d+)\.txt")
 
@@ -63,9 +63,7 @@ def read_log(record_dir: Path, rank: int, after: int, limit: int) -> Page:
 
 
 def _files(record_dir: Path) -> list[tuple[int, int, Path]]:
-    if not record_dir.is_dir():
-        return []
-    matches = [(_FILE.fullmatch(path.name), path) for path in record_dir.iterdir()]
+    matches = [(_FILE.fullmatch(path.name), path) for path in files_in(record_dir)]
     return [(int(match[1]), int(match[2]), path) for match, path in matches if match]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufair.node.record_lines import ENDED, TRUNCATED
-from gpufair.node.theirs import read_only
+from gpufair.node.theirs import files_in, read_only
 
 MAX_EXECUTIONS = 5_000  # the newest are kept
 MAX_OUTPUT_BYTES = 8 << 20  # of one execution; a notebook with more in one cell cannot be opened comfortably
@@ -159,9 +159,7 @@ class Record:
 
 def _files(record_dir: Path) -> list[tuple[Path, int]]:
     """The files in the order of their kernels, with their sizes."""
-    if not record_dir.is_dir():
-        return []
-    matches = [(match, path) for path in record_dir.iterdir() if (match := _FILE.fullmatch(path.name))]
+    matches = [(match, path) for path in files_in(record_dir) if (match := _FILE.fullmatch(path.name))]
     ordered = sorted((int(match[1]), int(match[2]), path) for match, path in matches)
     return [(path, path.lstat().st_size) for _, _, path in ordered]
 

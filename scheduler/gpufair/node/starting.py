@@ -76,6 +76,7 @@ async def start(
         devices=devices,
         tag=tag,
         state_dir=str(config.state_dir) if account is None else "",
+        remote=tunnel is not None,
         base=base,
     )
     item.launch(

@@ -120,10 +120,21 @@ def give_places(account: Account, record_dir: Path, checkpoint_dir: str) -> None
     shared = record_dir.parent
     _open_the_way(shared, account)
     give_folder(record_dir, account, readers_of(shared))
-    if "://" not in checkpoint_dir:
-        own = Path(checkpoint_dir).parent
+    if "://" not in (place := checkpoint_dir.removeprefix("file://")):
+        own = Path(place).parent
         _open_the_way(own.parent, account)
         give_folder(own, account)
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The files of a workload's folder, for a service: where it is somebody else's, plain ones of that account only."""
+    if not folder.is_dir():
+        return []
+    uid = folder.stat().st_uid
+    if uid == os.geteuid():
+        return list(folder.iterdir())
+    about = ((path, path.lstat()) for path in folder.iterdir())
+    return [path for path, one in about if stat.S_ISREG(one.st_mode) and one.st_uid == uid and one.st_nlink == 1]
 
 
 def read_only(path: Path) -> BinaryIO:

@@ -62,6 +62,9 @@ def test_a_session_lives_on_another_machine_and_moves_home(tmp_path: Path) -> No
                 first = tab.run("import os\nx = [1, 2]\nprint(os.environ['GPUFAIR_NODE'])")
                 assert tab.reply(first)["status"] == "ok"
                 assert tab.text(first) == "far\n"
+                # Its CPU pool listens on the service's machine: who asks reads why, and what to do.
+                asked = tab.run("from gpufair.cpu import served\nserved.ask()")
+                assert tab.reply(asked)["evalue"].startswith("the CPU pool of the scheduler service: it is reached on the service's")
                 found = client.connection(kernel)
                 refused(found.connection["via"], found.key)
                 # Much output in one go passes, too.

@@ -198,8 +198,8 @@ os.symlink({str(precious)!r}, {str(records / "log-1-0.txt")!r})
     assert identify(victim[0]) is not None
     assert node.ask(bo, "1 + 1") == "2"
     assert not [one for one in mine if identify(one.pid) == one]
-    with pytest.raises(OSError, match="log-1-0"):
-        read_log(records, 0, 0, 1000)
+    assert read_log(records, 0, 0, 1000).text == ""
+    assert executions(records)
 
     tag = json.loads((node.dir("b") / "start.json").read_text())["tag"]
     node.service.command("stop", "b")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint import CheckpointMissing, CheckpointRejected
 from gpufair.node.checkpoint.catalogue import files_of
-from gpufair.node.checkpoint.storage import BUFFERS, Store, open_store
+from gpufair.node.checkpoint.storage import BUFFERS, SCHEME, Store, open_store
 from gpufair.service.problems import CheckpointsUnreachable, NotFound
 
 _BLOCK = 1 << 20
@@ -20,8 +22,30 @@ _BLOCK = 1 << 20
 # cannot be read.
 
 
+def _account_of(directory: str) -> int | None:
+    """Whose checkpoints these are, where they are not the service's own: those of an account that runs its own workloads.
+
+    Such an account has the key that signs them, and may put anything in place of a file, so nobody else opens them.
+    """
+    place = directory.removeprefix("file://")
+    if SCHEME.match(place):
+        return None
+    try:
+        uid = Path(place).parent.stat().st_uid  # the folder of all of a user's; what is in it may be exchanged
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise CheckpointsUnreachable(f"the checkpoints in {directory} cannot be reached: {err.strerror}") from err
+    return None if uid == os.geteuid() else uid
+
+
 @contextmanager
 def _opened(directory: str) -> Iterator[Store]:
+    if (uid := _account_of(directory)) is not None:
+        raise CheckpointsUnreachable(
+            f"the checkpoints in {directory} belong to the account with user id {uid}, under which these sessions run, and "
+            "are its alone: the service doesn't open them; look at the folder as that account"
+        )
     try:
         yield open_store(directory)
     except (OSError, ImportError) as err:
@@ -30,7 +54,9 @@ def _opened(directory: str) -> Iterator[Store]:
 
 
 def present(directory: str, reported: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of ``reported`` that are still there, newest first."""
+    """Those of ``reported`` that are still there, newest first; of an account's own all, since only it can look."""
+    if _account_of(directory) is not None:
+        return list(reversed(reported))
     with _opened(directory) as store:
         names = set(_finished(store))
     return [one for one in reversed(reported) if one["id"] in names]
