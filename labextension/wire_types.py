@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpufair.client import announcing, budgeting, insight, overview, types
+from gpufair.client import announcing, budgeting, insight, overview, reasons, types
 from gpufair.client import answers as whole
 from gpufair.client.json_schema import REF, components
 from jupyter_gpufair import answers
@@ -24,7 +24,7 @@ _PLAIN = {"boolean": "boolean", "integer": "number", "null": "null", "number": "
 # What the front end reads; all that is in these comes along.
 ROOTS = (
     *(answers.Cells, answers.Log, answers.MySessions, answers.Outputs, answers.Session, answers.Traces, answers.WhatIf),
-    *(types.Budgets, types.Explanation, whole.Nodes, whole.Profiles, whole.QueuedWorkloads, whole.Workloads),
+    *(types.Budgets, reasons.Explanation, whole.Nodes, whole.Profiles, whole.QueuedWorkloads, whole.Workloads),
     *(insight.Coaching, insight.Preview, insight.Pyramid, insight.BudgetsOverTime, insight.Deliveries, insight.GpuHistory, insight.Tour),
     *(budgeting.BudgetHistory, budgeting.BudgetRequests, overview.OpenAllocations, announcing.Announcements),
 )

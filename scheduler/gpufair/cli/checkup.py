@@ -21,7 +21,7 @@ from gpufair.core.errors import GpufairError
 
 if TYPE_CHECKING:
     from gpufair.client import Client
-    from gpufair.client.types import NodeView
+    from gpufair.client.machines import NodeView
     from gpufair.service.settings.config import Config
 
 Level = Literal["ok", "note", "warning", "problem"]

@@ -15,7 +15,7 @@ from gpufair.cli.output import emit_json, line, pairs
 from gpufair.cli.words import plural, span
 
 if TYPE_CHECKING:
-    from gpufair.client.types import CpuPool
+    from gpufair.client.machines import CpuPool
     from gpufair.cpu.resident import Resident
 
 cpu = typer.Typer(help="A pool of this machine's cores for notebooks, which outlives them: start, status, stop.", no_args_is_help=True)

@@ -9,7 +9,8 @@ from gpufair.cli.output import Column, line, table
 from gpufair.cli.words import NOTHING, clean, gpu_time, localised, metric, moment, ordinal, what
 
 if TYPE_CHECKING:
-    from gpufair.client.types import AllocationExplanation, Explanation, HolderView, Side, StartTime, Workload
+    from gpufair.client.reasons import AllocationExplanation, Explanation, HolderView, Side, StartTime
+    from gpufair.client.types import Workload
 
 
 def print_explanation(explanation: Explanation, known: Mapping[str, Workload], now: float) -> None:

@@ -14,7 +14,7 @@ from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.words import ago, clean, clock, moment, plural
 
 if TYPE_CHECKING:
-    from gpufair.client.types import NodeView, ProtectedView
+    from gpufair.client.machines import NodeView, ProtectedView
 
 nodes = typer.Typer(help="Machines: list, cordon, drain, uncordon.", no_args_is_help=True)
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpufair.client.insight import Plan
+from gpufair.client.machines import NodeView
 from gpufair.client.marks import one_of, parts, sometimes
-from gpufair.client.types import CheckedCheckpoint, CheckpointView, NodeView, PreflightView, Profile, Workload
+from gpufair.client.types import CheckedCheckpoint, CheckpointView, PreflightView, Profile, Workload
 
 
 @dataclass(frozen=True, slots=True)

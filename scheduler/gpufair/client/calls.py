@@ -10,17 +10,15 @@ from urllib.parse import quote
 from gpufair.client.answers import Reloaded
 from gpufair.client.errors import BadAnswer
 from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid, Tour
+from gpufair.client.machines import CpuPool, NodeView
 from gpufair.client.reading import read, read_list
+from gpufair.client.reasons import AllocationExplanation, Explanation
 from gpufair.client.types import (
-    AllocationExplanation,
     Budgets,
     CheckedCheckpoint,
     CheckpointView,
     Connection,
-    CpuPool,
-    Explanation,
     LogPage,
-    NodeView,
     PreflightView,
     Profile,
     Queue,

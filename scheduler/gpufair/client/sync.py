@@ -19,17 +19,15 @@ from gpufair.client.errors import ClientError, Unavailable
 from gpufair.client.exchange import Patience, Tries, arguments, headers, result, source
 from gpufair.client.follow import Event, Follower, refusal, stream_timeout
 from gpufair.client.insight import BudgetsOverTime, Coaching, Deliveries, GpuHistory, Plan, Preview, Pyramid, Tour
+from gpufair.client.machines import CpuPool, NodeView
 from gpufair.client.pools import PoolView
+from gpufair.client.reasons import AllocationExplanation, Explanation
 from gpufair.client.types import (
-    AllocationExplanation,
     Budgets,
     CheckedCheckpoint,
     CheckpointView,
     Connection,
-    CpuPool,
-    Explanation,
     LogPage,
-    NodeView,
     PreflightView,
     Profile,
     Queue,

@@ -17,7 +17,7 @@ from gpufair.cpu.waiting import TURNS
 from gpufair.paths import REMOTE
 
 if TYPE_CHECKING:
-    from gpufair.client.types import CpuPool
+    from gpufair.client.machines import CpuPool
 
 ADDRESS = "GPUFAIR_CPU_POOL"  # environment variable: of a Dask scheduler to use
 WAIT_S = 90.0  # a loaded machine takes its time to import Dask and to start a worker

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gpufair.client.reading import read
-from gpufair.client.types import Explanation, Workload
+from gpufair.client.reasons import Explanation
+from gpufair.client.types import Workload
 from gpufair.clock import VirtualClock
 from gpufair.core.change import Change
 from gpufair.core.model import Allocation, Node, Shape, WorkloadSpec

@@ -11,17 +11,10 @@ from typing import Any
 
 import pytest
 
+from gpufair.client.machines import DrainView, NodeView
 from gpufair.client.reading import read
-from gpufair.client.types import (
-    AllocationExplanation,
-    Budgets,
-    DrainView,
-    Explanation,
-    NodeView,
-    Queue,
-    Status,
-    Workload,
-)
+from gpufair.client.reasons import AllocationExplanation, Explanation
+from gpufair.client.types import Budgets, Queue, Status, Workload
 from gpufair.clock import VirtualClock
 from gpufair.core import events as ev
 from gpufair.core.model import DEFAULT_POOL

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from gpufair.client.machines import NodeView
 from gpufair.client.pools import PoolView
 from gpufair.client.reading import read, read_list
-from gpufair.client.types import Budgets, Explanation, NodeView, Workload
+from gpufair.client.reasons import Explanation
+from gpufair.client.types import Budgets, Workload
 from gpufair.clock import VirtualClock
 from gpufair.core import events as ev
 from gpufair.core.actions import Action, Start

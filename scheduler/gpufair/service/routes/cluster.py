@@ -11,8 +11,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query, Request
 
 from gpufair.client.answers import Conservation, Nodes, Profiles, QueuedWorkloads, Timeline
-from gpufair.client.types import AllocationExplanation, NodeView, Status
+from gpufair.client.machines import NodeView
+from gpufair.client.reasons import AllocationExplanation
 from gpufair.client.types import Budgets as BudgetTree
+from gpufair.client.types import Status
 from gpufair.core import events as ev
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, NodeName, after

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request
 
-from gpufair.client.types import CpuPool
+from gpufair.client.machines import CpuPool
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
 from gpufair.service.identity.auth import Principal

@@ -10,7 +10,8 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Request, Response
 
 from gpufair.client.answers import Workloads
-from gpufair.client.types import Explanation, LogPage
+from gpufair.client.reasons import Explanation
+from gpufair.client.types import LogPage
 from gpufair.client.types import Workload as WorkloadView
 from gpufair.core import events as ev
 from gpufair.core.model import HOLDING, Phase, PreemptReason, Shape
