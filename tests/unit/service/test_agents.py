@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from gpufair.core.units import SECOND, Millis
 from gpufair.service.backends.local import BACKOFF_S
@@ -422,6 +423,39 @@ async def test_a_gang_is_up_when_all_are_and_gone_when_all_are(tmp_path: Path) -
         await agents[0].report("released", "g", busy=True)
         now = await view(client, "g")
         assert (now["state"], now["outcome"], now["reason"]) == ("ended", "failed", "exit code 3")
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed"])
+async def test_what_parts_of_a_gang_have_said_outlives_the_service(tmp_path: Path, outcome: str) -> None:
+    """Acknowledged, it is not said again: a part is up, then gone, and each time the service is killed before the other's word."""
+
+    nodes = tuple(NodeConfig(name, 0, remote=True) for name in ("far", "further"))
+
+    async def both(boot: str, *running: tuple[tuple[str, int], ...]) -> list[FakeAgent]:
+        agents = [FakeAgent(it, client, boot, node=name) for name in ("far", "further")]
+        for agent, runs in zip(agents, running, strict=True):
+            await agent.hello(*runs, node=to_json(NodeInventory(agent.node, ("a", "b", "c"))))
+        return agents
+
+    up: dict[str, Any] = {"generation": 1, "connection": {}, "devices": ["a", "b", "c"]}
+    async with service_at(tmp_path, nodes=nodes) as (it, client):
+        one, _ = await both("boot-1", (), ())
+        await session(client, "g", gpus=3, nodes=2, kind="batch", launch=LAUNCH | {"type": "command"})
+        await one.report("serving", "g", **up)
+    async with service_at(tmp_path, nodes=nodes) as (it, client):
+        one, other = await both("boot-2", (("g", 1),), (("g", 1),))
+        assert (await view(client, "g"))["state"] == "starting"
+        await other.report("serving", "g", **up)
+        assert (await view(client, "g"))["state"] == "running"
+        await one.report("exited", "g", outcome=outcome, code=0, reason="")
+    async with service_at(tmp_path, nodes=nodes) as (it, client):
+        one, other = await both("boot-3", (), (("g", 1),))
+        await asyncio.sleep(0.2)  # far longer than it takes here to find out what a node has lost
+        assert await one.commands() == []
+        assert [told["kind"] for told in await other.commands()] == (["stop"] if outcome == "failed" else [])
+        await other.report("exited", "g", outcome="completed", code=0, reason="")
+        now = await view(client, "g")
+        assert (now["state"], now["outcome"], now["starts"]) == ("ended", outcome, 1)
 
 
 async def test_a_command_is_there_at_once(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gpufair.core.units import Millis, NodeName, WorkloadId
 from gpufair.service.nodes.channels import Channel
 from gpufair.service.nodes.dispatch import Dispatcher, hosts
 from gpufair.service.nodes.inventory import LONGEST, node_of, offered
-from gpufair.service.nodes.reports import ReportReader
+from gpufair.service.nodes.reports import ReportReader, parts_of
 from gpufair.service.problems import BadRequest
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.workloads import standin
@@ -228,6 +228,8 @@ class AgentHub:
         """
         inventory = self._expected.get(node)
         held = _held_on(turn.state, node) if inventory is not None else []
+        # A part that has ended while others of its gang go on is neither awaited nor started again.
+        held = [one for one in held if (one.id, one.incarnation) in running or node not in parts_of(turn, one).gone]
         # The line is begun anew in the very turn that looks at the state: what is decided before is repeated here,
         # what is decided later is added after it, and what is decided in this turn is left out the second time.
         wanted = {(workload.id, workload.incarnation) for workload in held}
@@ -242,6 +244,8 @@ class AgentHub:
     def _repeat(self, turn: Turn, workload: Workload, node: str, runs: bool) -> None:
         self._dispatcher.due(workload, node, runs, turn.state)
         if runs and node in hosts(workload):
+            if parts_of(turn, workload).failed:
+                self._dispatcher.channel(node).send("stop", workload.id, workload.incarnation)
             for pending in turn.detail(workload.id).pending:
                 if pending.incarnation == workload.incarnation:
                     self._dispatcher.channel(node).send(pending.kind, workload.id, workload.incarnation, pending.args)

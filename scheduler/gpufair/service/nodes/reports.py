@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from gpufair.core import events as ev
@@ -19,7 +19,7 @@ from gpufair.core.units import Instant, Millis, NodeName, WorkloadId
 from gpufair.service.nodes import fields
 from gpufair.service.nodes.dispatch import Dispatcher, hosts
 from gpufair.service.workloads import moving, retries, standin, time_limit
-from gpufair.service.workloads.details import KEPT_CHECKPOINTS, Busy, checkpoint_dict
+from gpufair.service.workloads.details import KEPT_CHECKPOINTS, Busy, Parts, checkpoint_dict
 from gpufair.service.workloads.turn import Turn
 from gpufair.wire import Report, WireError
 
@@ -37,12 +37,10 @@ ANSWERS = {
 }
 
 
-@dataclass(slots=True)
-class Gang:
-    """A workload with a process on each of several nodes: it is up when all are, and gone when all are."""
-
-    up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # node -> devices
-    gone: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # node -> (kind, body)
+def parts_of(turn: Turn, workload: Workload) -> Parts:
+    """What is known of the parts of its present start."""
+    known = turn.detail(workload.id).parts
+    return known if known is not None and known.incarnation == workload.incarnation else Parts(workload.incarnation)
 
 
 class ReportReader:
@@ -50,7 +48,6 @@ class ReportReader:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._gangs: dict[tuple[WorkloadId, int], Gang] = {}
 
     def take(self, turn: Turn, node: str, report: Report) -> None:
         """Take one report in.
@@ -151,10 +148,14 @@ class ReportReader:
                     ),
                 ),
             )
-        gang = self._gang(workload)
-        gang.up[node] = devices
-        if first and all(place in gang.up for place in places):
-            pairs = tuple((NodeName(place), device) for place in places for device in gang.up[place])
+        if not first:
+            return
+        parts = parts_of(turn, workload)
+        parts = replace(parts, up=parts.up | {node: devices})
+        if len(places) > 1:
+            turn.set_detail(workload.id, replace(turn.detail(workload.id), parts=parts))
+        if all(place in parts.up for place in places):
+            pairs = tuple((NodeName(place), device) for place in places for device in parts.up[place])
             lost = (*fields.pairs(report, "lost"), *detail.unsaved)
             turn.handle(ev.Started(turn.now, turn.cause(), workload.id, workload.incarnation, pairs, lost))
             turn.set_detail(workload.id, replace(turn.detail(workload.id), unsaved=(), up_at_ms=int(turn.now)))
@@ -269,27 +270,21 @@ class ReportReader:
 
     # -- gangs ----------------------------------------------------------------------------------------------------
 
-    def _gang(self, workload: Workload) -> Gang:
-        return self._gangs.setdefault((workload.id, workload.incarnation), Gang())
-
     def _part_gone(self, turn: Turn, node: str, workload: Workload, kind: str, body: dict[str, Any]) -> None:
         """One process is gone; when all are, the core hears the worst that was said."""
         if workload.phase not in HOLDING:
             return
-        gang = self._gang(workload)
-        gang.gone[node] = (kind, body)
+        parts = parts_of(turn, workload)
+        parts = replace(parts, gone={node: (kind, body)} | parts.gone)  # its first word is the one that it had to say
         places = hosts(workload)
-        missing = [place for place in places if place not in gang.gone]
+        missing = [place for place in places if place not in parts.gone]
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), parts=parts if missing else None))
         if missing:
-            # Where one has timed out the others have too, and are leaving by themselves.
-            failed = kind != "exited" or body["outcome"] == Outcome.FAILED
-            for place in missing if failed else ():
+            for place in missing if parts.failed else ():
                 # A gang stops whole: without one of its parts the others only wait for it.
                 self._dispatcher.channel(place).send("stop", workload.id, workload.incarnation)
             return
-        del self._gangs[(workload.id, workload.incarnation)]
-        said = [gang.gone[place] for place in places]
-        retries.end(turn, workload, _last_word(turn, workload, said))
+        retries.end(turn, workload, _last_word(turn, workload, [parts.gone[place] for place in places]))
 
 
 def _measure(turn: Turn, node: str, span: Millis, samples: dict[WorkloadId, Utilization]) -> None:

@@ -6,10 +6,10 @@ where a running kernel listens. Holds no secret.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from gpufair.core.model import CheckpointRef
+from gpufair.core.model import CheckpointRef, Outcome
 
 KEPT_CHECKPOINTS = 20
 
@@ -43,6 +43,30 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """What the nodes of a gang have said of one start: it is up when all are, and gone when all are.
+
+    Kept durably: their agents forget what was acknowledged, and would not say it to the next service again.
+    """
+
+    incarnation: int
+    up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # node -> devices
+    gone: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # node -> kind and body of its last report
+
+    @property
+    def failed(self) -> bool:
+        """Whether one is gone without which the others only wait. Where one has timed out they are leaving by themselves."""
+        return any(kind != "exited" or body["outcome"] == Outcome.FAILED for kind, body in self.gone.values())
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Parts:
+        """Back from JSON."""
+        up = {node: tuple(devices) for node, devices in data["up"].items()}
+        gone = {node: (str(kind), dict(body)) for node, (kind, body) in data["gone"].items()}
+        return cls(int(data["incarnation"]), up, gone)
+
+
+@dataclass(frozen=True, slots=True)
 class Detail:
     """Of one workload. ``generation`` counts kernel processes within an incarnation."""
 
@@ -70,6 +94,7 @@ class Detail:
     after: tuple[str, ...] = ()  # workloads that have to end well before it is queued; see ``dependencies``
     after_any: tuple[str, ...] = ()  # those that have to end
     pending: tuple[Pending, ...] = ()
+    parts: Parts | None = None  # of a gang that is coming up, or ending
     checkpoints: tuple[dict[str, Any], ...] = ()  # as in the API, oldest first
 
     @property
@@ -108,6 +133,8 @@ class Detail:
         values["pending"] = tuple(Pending(**item) for item in values.get("pending") or ())
         if (move := values.get("move")) is not None:
             values["move"] = Move(int(move["at_ms"]), tuple(move["pools"]), str(move["failed"]))
+        if (parts := values.get("parts")) is not None:
+            values["parts"] = Parts.from_dict(parts)
         values["unsaved"] = tuple((str(cell), str(reason)) for cell, reason in values.get("unsaved") or ())
         for key in ("checkpoints", "after", "after_any"):
             values[key] = tuple(values.get(key) or ())
