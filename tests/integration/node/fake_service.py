@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from gpufair.wire import AgentHello, Command, Report, from_json, to_json
+from gpufair.wire import AgentHello, Command, Report, from_json, hello_proof, to_json
 
 TOKEN = "a-token-of-this-test"
 
@@ -90,7 +90,8 @@ class FakeService:
             self._boot = hello.boot
             self.hellos.append(hello)
             self.changed.notify_all()
-            return 200, {"after": len(self._commands), "expected": self.expected}
+            proof = hello_proof(TOKEN, hello.boot)
+            return 200, {"after": len(self._commands), "expected": self.expected, "proof": proof}
 
     def _commands_after(self, _body, query):
         after, boot = int(query["after"][0]), query["boot"][0]
