@@ -10,7 +10,7 @@ import pytest
 
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint import CheckpointFailed, StoreOptions
-from gpufair.node.checkpoint.storage import open_store
+from gpufair.node.checkpoint.folder import open_store
 from tests.integration.s3 import s3_server
 
 numpy = pytest.importorskip("numpy")

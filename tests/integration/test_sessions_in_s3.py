@@ -16,7 +16,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 
 from gpufair.client import Client
 from gpufair.node import checkpoint
-from gpufair.node.checkpoint.storage import open_store
+from gpufair.node.checkpoint.folder import open_store
 from gpufair.service.identity.secrets import Secrets
 from tests.integration.s3 import s3_server
 from tests.integration.test_cli_service import CONFIG, Place, a_place, serving, until

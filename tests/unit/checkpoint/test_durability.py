@@ -17,7 +17,7 @@ import pytest
 
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint import CheckpointFailed
-from gpufair.node.checkpoint.storage import LocalStore
+from gpufair.node.checkpoint.folder import LocalStore
 from tests.unit.checkpoint.conftest import file_of
 from tests.unit.checkpoint.two_processes import KEY
 

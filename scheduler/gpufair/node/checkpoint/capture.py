@@ -18,12 +18,13 @@ from gpufair.node.checkpoint.catalogue import sweep
 from gpufair.node.checkpoint.coding import Coder, NotReadable
 from gpufair.node.checkpoint.deposit import Deposit, QuotaUsedUp
 from gpufair.node.checkpoint.errors import CheckpointFailed
+from gpufair.node.checkpoint.folder import open_store
 from gpufair.node.checkpoint.manifest import MIN_KEY_BYTES, Manifest, Record, versions
 from gpufair.node.checkpoint.options import StoreOptions
 from gpufair.node.checkpoint.pickler import PRELUDE, SessionPickler
 from gpufair.node.checkpoint.reasons import explain
 from gpufair.node.checkpoint.sinks import Digests, MemoCounter, OutOfTime, Pieces, Sink
-from gpufair.node.checkpoint.storage import Store, open_store, valid_id
+from gpufair.node.checkpoint.storage import Store, valid_id
 from gpufair.node.checkpoint.tracker import UNKNOWN, Changes, Tracker
 from gpufair.node.checkpoint.views import Devices, Views
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from gpufair.node.checkpoint.coding import Coder
 from gpufair.node.checkpoint.errors import CheckpointMissing, CheckpointRejected
+from gpufair.node.checkpoint.folder import open_store
 from gpufair.node.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest, files_unproven, unsealed
 from gpufair.node.checkpoint.options import StoreOptions
 from gpufair.node.checkpoint.reading import Damaged, Reading
-from gpufair.node.checkpoint.storage import BUFFERS, MANIFEST, Store, open_store, valid_id
+from gpufair.node.checkpoint.storage import BUFFERS, MANIFEST, Store, valid_id
 
 
 @dataclass(frozen=True, slots=True)

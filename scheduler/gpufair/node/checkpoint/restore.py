@@ -13,6 +13,7 @@ from gpufair.node.checkpoint.catalogue import read_manifest
 from gpufair.node.checkpoint.codecs.registry import remarks
 from gpufair.node.checkpoint.coding import Coder, readable
 from gpufair.node.checkpoint.errors import CheckpointRejected
+from gpufair.node.checkpoint.folder import open_store
 from gpufair.node.checkpoint.manifest import Manifest, Record, compare
 from gpufair.node.checkpoint.opcodes import Use, memo_use
 from gpufair.node.checkpoint.options import StoreOptions
@@ -21,7 +22,7 @@ from gpufair.node.checkpoint.reading import Reading, room
 from gpufair.node.checkpoint.reasons import explain_load
 from gpufair.node.checkpoint.salvage import Lost, salvage
 from gpufair.node.checkpoint.sinks import MemoCounter
-from gpufair.node.checkpoint.storage import Store, open_store
+from gpufair.node.checkpoint.storage import Store
 from gpufair.node.checkpoint.tracker import Tracker
 
 _READ_PART = 0.7  # of the progress, for reading and checking; the rest is for making objects of it

@@ -13,7 +13,8 @@ from typing import Any
 from gpufair.node import checkpoint
 from gpufair.node.checkpoint import CheckpointMissing, CheckpointRejected
 from gpufair.node.checkpoint.catalogue import files_of
-from gpufair.node.checkpoint.storage import BUFFERS, SCHEME, Store, open_store
+from gpufair.node.checkpoint.folder import open_store
+from gpufair.node.checkpoint.storage import BUFFERS, SCHEME, Store
 from gpufair.service.problems import CheckpointsUnreachable, NotFound
 
 _BLOCK = 1 << 20
