@@ -36,7 +36,9 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[s
     monkeypatch.setenv("GPUFAIR_STATE_DIR", str(tmp_path / "state"))
     for name in ("GPUFAIR_URL", "GPUFAIR_TOKEN", "GPUFAIR_CONFIG"):
         monkeypatch.delenv(name, raising=False)
-    ensure_service(wait_s=60)
+    config = tmp_path / "gpufair.toml"
+    config.write_text("[service]\nwrong_tokens_per_minute = 0\n")  # it tries wrong ones at each route
+    ensure_service(config, wait_s=60)
     found = from_folder(tmp_path / "state")
     assert found is not None
     try:
