@@ -12,14 +12,13 @@ import json
 import logging
 import ssl
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from gpufair.core.errors import GpufairError
-from gpufair.node.tunnel import CHUNK, HANDSHAKE_S, join
+from gpufair.node.tunnel import CHUNK, HANDSHAKE_S, Connections, join
 from gpufair.wire import tunnel_proof
 from jupyter_gpufair.relay import CHANNELS, HOST
 
-MAX_CONNECTIONS: Final = 256
 log = logging.getLogger(__name__)
 
 
@@ -40,7 +39,7 @@ class Passage:
         self._workload, self._key = workload, key
         self._host, self._port, self._fingerprint = str(via["host"]), int(via["port"]), str(via["fingerprint"])
         self._servers: list[asyncio.Server] = []
-        self._open: set[asyncio.Task[None]] = set()
+        self._open = Connections()
         # The certificate is the node's own: what makes it good is its fingerprint, looked at before anything is said.
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -67,35 +66,26 @@ class Passage:
         """Lead nowhere from now on."""
         for server in self._servers:
             server.close()
-        for task in self._open:
-            task.cancel()
+        self._open.close()
 
     async def _lead(self, channel: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        far: asyncio.StreamWriter | None = None
-        self._open.add(task)
-        try:
-            if len(self._open) > MAX_CONNECTIONS:
-                return
-            async with asyncio.timeout(HANDSHAKE_S):
-                far_reader, far = await asyncio.open_connection(self._host, self._port, ssl=self._context, limit=CHUNK)
-                self._check(far)
-                proof = tunnel_proof(self._key, channel, self._fingerprint)
-                far.write(json.dumps({"channel": channel, "proof": proof}).encode() + b"\n")
-                await far.drain()
-            await join((reader, writer), (far_reader, far))
-        except WrongMachine as err:
-            log.error("session %s: %s", self._workload, err)
-        except (OSError, EOFError, TimeoutError) as err:
-            log.info("session %s: the way to its kernel broke: %s", self._workload, type(err).__name__)
-        except asyncio.CancelledError:
-            pass  # closed
-        finally:
-            self._open.discard(task)
-            for each in (writer, far):
-                if each is not None:
-                    each.transport.abort()
+        if self._open.full:
+            writer.transport.abort()
+            return
+        with self._open.one(writer) as ends:
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    far_reader, far = await asyncio.open_connection(self._host, self._port, ssl=self._context, limit=CHUNK)
+                    ends.append(far)
+                    self._check(far)
+                    proof = tunnel_proof(self._key, channel, self._fingerprint)
+                    far.write(json.dumps({"channel": channel, "proof": proof}).encode() + b"\n")
+                    await far.drain()
+                await join((reader, writer), (far_reader, far))
+            except WrongMachine as err:
+                log.error("session %s: %s", self._workload, err)
+            except (OSError, EOFError, TimeoutError) as err:
+                log.info("session %s: the way to its kernel broke: %s", self._workload, type(err).__name__)
 
     def _check(self, far: asyncio.StreamWriter) -> None:
         found = far.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""

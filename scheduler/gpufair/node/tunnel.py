@@ -13,7 +13,8 @@ import hmac
 import json
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +58,40 @@ def fingerprint(certificate: Path) -> str:
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate.read_text(encoding="ascii"))).hexdigest()
 
 
+class Connections:
+    """Those that are open, each in the task that serves it. They end with that task, whatever ends it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many as there may be."""
+        return len(self._tasks) >= MAX_CONNECTIONS
+
+    @contextmanager
+    def one(self, writer: asyncio.StreamWriter) -> Iterator[list[asyncio.StreamWriter]]:
+        """One more, as long as this block; yields its ends, to which the far one is to be added."""
+        task = asyncio.current_task()
+        assert task is not None
+        ends = [writer]
+        self._tasks.add(task)
+        try:
+            yield ends
+        except asyncio.CancelledError:
+            pass  # closed
+        finally:
+            self._tasks.discard(task)
+            for each in ends:
+                each.transport.abort()
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """End them all. Returns the tasks, which are ending."""
+        for task in self._tasks:
+            task.cancel()
+        return list(self._tasks)
+
+
 class Tunnel:
     """Passes connections on to the kernel that ``connection`` names at that moment.
 
@@ -69,7 +104,7 @@ class Tunnel:
         self._options, self._key, self._connection = options, key, connection
         self._fingerprint = ""
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
+        self._open = Connections()
 
     async def start(self) -> dict[str, Any]:
         """Listen; returns what others need to come here: ``host``, ``port``, ``fingerprint``.
@@ -110,35 +145,24 @@ class Tunnel:
         """Listen no more, and end what is open."""
         if self._server is not None:
             self._server.close()
-        for task in list(self._open):
-            task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
+        await asyncio.gather(*self._open.close(), return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._open) >= MAX_CONNECTIONS:
+        if self._open.full:
             writer.transport.abort()
             return
-        self._open.add(task)
-        inner: asyncio.StreamWriter | None = None
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                channel = self._admitted(await reader.readuntil(b"\n"))
-                if channel is None:
-                    return
-                port = int(self._connection()[f"{channel}_port"])
-                inner_reader, inner = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK)
-            await join((reader, writer), (inner_reader, inner))
-        except (OSError, EOFError, ValueError, KeyError, TimeoutError, asyncio.LimitOverrunError) as err:
-            _log.info("a connection from another machine ended: %s", type(err).__name__)
-        except asyncio.CancelledError:
-            pass  # the kernel is gone
-        finally:
-            self._open.discard(task)
-            for each in (writer, inner):
-                if each is not None:
-                    each.transport.abort()
+        with self._open.one(writer) as ends:
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    channel = self._admitted(await reader.readuntil(b"\n"))
+                    if channel is None:
+                        return
+                    port = int(self._connection()[f"{channel}_port"])
+                    inner_reader, inner = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK)
+                    ends.append(inner)
+                await join((reader, writer), (inner_reader, inner))
+            except (OSError, EOFError, ValueError, KeyError, TimeoutError, asyncio.LimitOverrunError) as err:
+                _log.info("a connection from another machine ended: %s", type(err).__name__)
 
     def _admitted(self, line: bytes) -> str | None:
         """The channel that was asked for by somebody who knows the kernel's key; None: nobody is let in."""
