@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { gradient } from '../lib/lab/cluster.js';
 import { LabReader } from '../lib/lab/reader.js';
 import { Teams, teamOf } from '../lib/lab/teams.js';
-import { applicable, asked, cost, duration, entitledGpus, explained, fares, givenUp, gpuTime, nodeText, outlook, spent, standing, when } from '../lib/lab/words.js';
+import { applicable, asked, cost, duration, entitledGpus, explained, fares, givenUp, gpuTime, inPools, nodeText, outlook, spent, standing, when } from '../lib/lab/words.js';
 
 const NOW = 1_800_000_000;
 const workload = (changes = {}) => ({
@@ -18,6 +18,7 @@ const workload = (changes = {}) => ({
   gpus: 1,
   nodes: 1,
   gpu_type: '',
+  pools: ['default'],
   min_runtime_s: 3600,
   leases: [],
   protected_until_s: null,
@@ -56,6 +57,18 @@ const allocation = (changes = {}) => ({
   gpus_held: 3,
   gpus_queued: 0,
   ...changes
+});
+
+test('where there are several pools, each is told of', () => {
+  const parts = [
+    { pool: 'default', gpus_held: 3, gpus_queued: 0 },
+    { pool: 'far', gpus_held: 0, gpus_queued: 2 }
+  ];
+  assert.equal(inPools(allocation({ pools: parts })), 'default: 3 held · far: 0 held, 2 wanted');
+  assert.equal(inPools(allocation({ pools: parts.slice(0, 1) })), '');
+  assert.equal(nodeText(node({ pool: 'far' }), [], NOW)[1], 'in far');
+  const why = { sentence: 'It waits.', holders: [], change: null, pool: 'far' };
+  assert.deepEqual(explained(why, NOW), ['In far: It waits.']);
 });
 
 test('what is asked for names nodes, type and CPU work', () => {
@@ -203,7 +216,7 @@ test('of thousands of workloads only what is shown is asked for', async () => {
   await reader.queue();
   // An older service does not know the question and tells of all.
   assert.deepEqual(await reader.holders(), [holder]);
-  const fields = 'id,name,user,allocation,gpus,nodes,gpu_type,leases,position,estimate_s,start_by_s,notebook';
+  const fields = 'id,name,user,allocation,gpus,nodes,gpu_type,pools,leases,position,estimate_s,start_by_s,notebook';
   assert.deepEqual(asked, [
     ['lab/queue', { fields }],
     ['lab/workloads', { holding: 'true', fields }]

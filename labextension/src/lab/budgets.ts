@@ -5,7 +5,7 @@ import { CourseView } from './course.js';
 import { Rows, element, style, write } from './dom.js';
 import { type Teams, teamOf } from './teams.js';
 import type { IAllocation, IBudgets, IOverTime } from './wire.js';
-import { depth, entitledGpus, spent, standing, trans } from './words.js';
+import { depth, entitledGpus, inPools, spent, standing, trans } from './words.js';
 
 export class BudgetsView {
   readonly node = element('div', { class: 'jp-gpufair-budgets' });
@@ -45,7 +45,7 @@ export class BudgetsView {
     const part = (count: number) => `${(100 * Math.min(count, this._most)) / this._most}%`;
     const [held, wanted] = [part(one.gpus_held), part(one.gpus_held + one.gpus_queued)];
     style(bar, `--held: ${held}; --queued: ${wanted}; --entitled: ${part(entitled)}`);
-    write(used, spent(one));
+    write(used, [spent(one), inPools(one)].filter(Boolean).join(' · '));
     this._courses.get(made)?.show(one);
   }
 

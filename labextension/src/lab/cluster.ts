@@ -32,8 +32,11 @@ export class ClusterView {
         this._here.set(name, [...(this._here.get(name) ?? []), workload]);
       }
     }
-    this._nodes = new Map(nodes.map(node => [node.name, node]));
-    this._rows.show(nodes);
+    this._pools = [...new Set(nodes.map(node => node.pool))].sort();
+    const sorted = this._pools.flatMap(pool => nodes.filter(node => node.pool === pool));
+    this._nodes = new Map(sorted.map(node => [node.name, node]));
+    this._first = new Map([...sorted].reverse().map(node => [node.pool, node.name]));
+    this._rows.show(sorted);
     this.tell();
     const swatches = [...this._teams.names.map((team): [string, string] => [this._teams.colour(team), team]), [FREE, trans.__('free')]];
     if (this._legend.childElementCount !== swatches.length) {
@@ -65,9 +68,12 @@ export class ClusterView {
       this._colours.set(row, colours);
       row.style.cssText = `--gpus: ${gpus}; background-image: ${colours}`;
     }
+    // A gap before each cluster.
+    row.classList.toggle('jp-gpufair-pool-begins', this._pools.length > 1 && this._begins(node));
     attribute(row, 'data-state', node.drain ? 'draining' : node.state);
     attribute(row, 'title', lines.join('\n'));
-    attribute(row, 'aria-label', node.state === 'ready' ? lines[0] : `${lines[0]}, ${nodeState(node)}`);
+    const named = this._pools.length > 1 ? `${lines[0]}, ${node.pool}` : lines[0];
+    attribute(row, 'aria-label', node.state === 'ready' ? named : `${named}, ${nodeState(node)}`);
     // One stop for Tab; arrows walk from there.
     attribute(row, 'tabindex', node.name === (this._chosen ?? this._nodes.keys().next().value) ? '0' : '-1');
   }
@@ -79,6 +85,10 @@ export class ClusterView {
     });
     const kept = Math.min(node.free_gpus, node.landings.reduce((sum, landing) => sum + landing.gpus, 0));
     return [...held, [FREE, node.free_gpus - kept], [KEPT, kept]];
+  }
+
+  private _begins(node: INode): boolean {
+    return node.name === this._first.get(node.pool);
   }
 
   /** About the chosen node. */
@@ -95,6 +105,8 @@ export class ClusterView {
   private readonly _colours = new WeakMap<HTMLElement, string>();
   private _here = new Map<string, IWorkload[]>();
   private _chosen: string | undefined;
+  private _pools: string[] = [];
+  private _first = new Map<string, string>();
 }
 
 /** Hard stops, one after the other: one element a node, however many GPUs it has. */

@@ -28,6 +28,7 @@ export class QueueView {
 
   show(queue: IQueue): void {
     this._queue = queue;
+    this._several = new Set(queue.workloads.flatMap(one => one.pools ?? [])).size > 1;
     this._draw();
   }
 
@@ -63,7 +64,7 @@ export class QueueView {
     const [card] = row.children as unknown as HTMLElement[];
     const [summary, reasons, apply] = card.children as unknown as HTMLElement[];
     row.style.setProperty('--team', this._teams.colour(teamOf(one.allocation)));
-    const parts = [`${one.position ?? '–'}. ${nameOf(one)}`, one.user, one.allocation, asked(one), when(one, nowS)];
+    const parts = [`${one.position ?? '–'}. ${nameOf(one)}`, one.user, one.allocation, asked(one), this._several ? one.pools.join(', ') : '', when(one, nowS)];
     write(summary, parts.filter(part => part).join(' · '));
     if ((card as HTMLDetailsElement).open) {
       void this._tell(one.id, reasons, apply);
@@ -114,6 +115,7 @@ export class QueueView {
     placeholder: trans.__('Filter by name, user or budget'),
     'aria-label': trans.__('Filter the queue')
   });
+  private _several = false;
   private readonly _none = element('p', { class: 'jp-gpufair-small' });
   private readonly _more = press('', () => {
     this._shown += PAGE;

@@ -41,6 +41,7 @@ const SHOWN = {
   gpus: true,
   nodes: true,
   gpu_type: true,
+  pools: true,
   leases: true,
   position: true,
   estimate_s: true,

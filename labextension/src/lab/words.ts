@@ -61,8 +61,23 @@ export function spent(one: IAllocation): string {
     : trans.__('%1 of %2 used', used, due);
 }
 
+/** How an allocation stands in each pool, where there are several: each has a ledger of its own. */
+export function inPools(one: IAllocation): string {
+  // An older service tells of none.
+  const parts = one.pools ?? [];
+  if (parts.length < 2) {
+    return '';
+  }
+  const told = (part: IAllocation['pools'][number]) =>
+    part.gpus_queued
+      ? trans.__('%1: %2 held, %3 wanted', part.pool, part.gpus_held, part.gpus_queued)
+      : trans.__('%1: %2 held', part.pool, part.gpus_held);
+  return parts.map(told).join(' · ');
+}
+
 export function explained(why: IExplanation, nowS: number): string[] {
-  const lines = [localised(why.sentence, nowS)];
+  const sentence = localised(why.sentence, nowS);
+  const lines = [why.pool ? trans.__('In %1: %2', why.pool, sentence) : sentence];
   for (const holder of why.holders.slice(0, 5)) {
     const who = `${gpus(holder.gpus)}: ${holder.user} (${holder.allocation})`;
     if (holder.until_s === null) {
@@ -98,6 +113,9 @@ export function nodeText(node: INode, here: IWorkload[], nowS: number): string[]
   const type = node.gpu_type ? ` (${node.gpu_type})` : '';
   const free = trans._n('%2 of %1 GPU%3 free', '%2 of %1 GPUs%3 free', node.gpus, node.free_gpus, type);
   const lines = [`${node.name}: ${free}`];
+  if (node.pool !== 'default') {
+    lines.push(trans.__('in %1', node.pool));
+  }
   if (node.state === 'lost') {
     lines.push(trans.__('does not answer: nothing is put on it'));
   } else if (node.state === 'cordoned') {

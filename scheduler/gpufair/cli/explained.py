@@ -18,7 +18,8 @@ def print_explanation(explanation: Explanation, known: Mapping[str, Workload], n
     subject = known.get(explanation.workload)
     state = what(subject) if subject is not None else explanation.state
     label = clean(subject.label) if subject is not None else explanation.workload[:8]
-    line(f"{label} ({explanation.workload[:8]}) is {state}{_place(explanation)}.")
+    where = f" in {clean(explanation.pool)}" if explanation.pool else ""
+    line(f"{label} ({explanation.workload[:8]}) is {state}{where}{_place(explanation)}.")
     line(f"  {localised(clean(explanation.sentence, 1000), now)}")
     if explanation.start is not None and (explanation.start.at_s is not None or explanation.start.because):
         line("")

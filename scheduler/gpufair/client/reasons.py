@@ -88,7 +88,7 @@ class Explanation:
 
     workload: str
     sentence: str
-    pool: str = ""  # where it has its place, or is tried first
+    pool: str = ""  # where it has its place, or is tried first; "" where there is only one
     state: str = ""
     position: int | None = None
     queued: int | None = None  # how many are in the queue

@@ -64,7 +64,9 @@ def explanation_view(state: State, it: Explanation, queued: int) -> dict[str, An
 
 
 def _pool(state: State, it: Explanation) -> str:
-    """Where it has its place, or is tried first."""
+    """Where it has its place, or is tried first; "" where there is only one."""
+    if len(state.facts.pools()) < 2:
+        return ""
     record = state.facts.record(it.workload)
     return str(record.held.pool if record.held is not None else record.spec.pools[0])
 
