@@ -43,7 +43,9 @@ class Chances:
         self._metrics = Metrics(facts, pool, shares)
         self._take: TakeLimit | None = None
         self._debug: DebugBudget | None = None
+        self._own: set[AllocationPath] | None = None
         self._moving: set[AllocationPath] | None = None
+        self._reach: tuple[int, Movers] | None = None  # as of so many changes of those who run
         self.rooms = facts.rooms.get(pool) or Rooms()
         self.running = facts.running.get(pool) or Running()
         self.coming = coming(facts, pool)
@@ -61,7 +63,6 @@ class Chances:
         self._fits_freed: dict[tuple[Movers, Shape, Instant], bool] = {}
         self._freed_then = self.rooms.changes, self.running.changes
         self._compared: tuple[int, Rivals] | None = None  # as of so many changes of those who run
-        self._lowest_in: dict[AllocationPath, int] = {}
         self._fits_debug: dict[tuple[Shape, Instant, tuple[WorkloadId, ...], bool], bool] = {}
         # By shape and end of protection, since the rooms were changed so often.
         self._fits_coming: dict[tuple[Shape, Instant], bool] = {}
@@ -96,18 +97,35 @@ class Chances:
         return known[1]
 
     @property
+    def _superiors(self) -> set[AllocationPath]:
+        """The leaves in which somebody waits with a higher priority than exposed work of the same leaf."""
+        if self._own is None:
+            tops, exposed = self._facts.waiting.allocated.tops, self.running.exposed
+            self._own = {leaf for leaf in exposed if leaf in tops and tops[leaf] > self.running.lowest(leaf)}
+        return self._own
+
+    @property
     def _movers(self) -> set[AllocationPath]:
-        """The leaves that are ahead of some leaf with exposed work, or have some themselves, and those that are hungry
-        while somebody is beyond his take limit."""
+        """These, and the leaves that are ahead of some leaf with exposed work, and those that are hungry while somebody
+        is beyond his take limit."""
         if self._moving is None:
-            self._moving = self._find_movers()
+            self._moving = self._rivals.ahead() | self._superiors
+            if self.take.over:
+                self._moving |= self.take.hungry
         return self._moving
 
-    def _find_movers(self) -> set[AllocationPath]:
-        found = self._rivals.ahead().union(self.running.exposed)
-        if self.take.over:
-            found |= self.take.hungry
-        return found
+    def _in_reach(self, shape: Shape) -> bool:
+        """Whether there would be room for a shape if all left whom any leaf may move by rank or by the take limit."""
+        known = self._reach
+        if known is None or known[0] != self.running.changes:
+            exposed, outranked = self.running.exposed, set[AllocationPath]()
+            for leaf in self._movers & self._facts.waiting.allocated.lines.keys():
+                outranked.update(self._rivals.outranked(leaf, 0))
+            excess = tuple((leaf, gpus) for leaf, gpus in self.take.over.items() if leaf in exposed)
+            everybody = tuple(leaf for leaf in exposed if leaf in outranked), None, excess
+            known = self._reach = self.running.changes, everybody
+        movable = bool(known[1][0] or known[1][2])
+        return movable and self.fits_without(known[1], shape, self._later(self.earliest(shape)))
 
     def granted(self, record: Record) -> None:
         """The pass has started it, or keeps GPUs for it."""
@@ -118,9 +136,8 @@ class Chances:
         self._harmless.clear()
         self._fits.clear()
         self._fits_debug.clear()
-        self._debug = self._moving = self._compared = None
+        self._debug = self._own = self._moving = self._reach = self._compared = None
         self._fits_freed.clear()
-        self._lowest_in.clear()
 
     def hopeful(self, shape: Shape) -> bool:
         """Whether this pass may still start or preempt for a shape, or let it wait for GPUs that are coming."""
@@ -210,7 +227,8 @@ class Chances:
             return False
         for shape, leaves in hopeful:
             # Most leaves are behind all whom they could move, whatever they ask for.
-            for leaf in self._movers & leaves.keys():
+            some = self._movers if self._in_reach(shape) else self._superiors
+            for leaf in some & leaves.keys():
                 if not held_back(leaf, shape.gpus) and self._preempts(leaf, shape, leaves[leaf]):
                     return True
             if self._debug_shape(shape) and any(
@@ -241,7 +259,9 @@ class Chances:
                 continue
             gpus, could = shape.gpus, self._at_will(shape, self.earliest(shape))
             # Without room only those can act who could move somebody.
-            some = leaves if could or self._debug_shape(shape) else self._movers & leaves.keys()
+            some: Iterable[AllocationPath] = leaves
+            if not could and not self._debug_shape(shape):
+                some = (self._movers if self._in_reach(shape) else self._superiors) & leaves.keys()
             for leaf in some:
                 if is_beyond(leaf, gpus):
                     group = leaves[leaf]
@@ -256,7 +276,9 @@ class Chances:
         if leaf not in self._movers:
             return False
         span, priority = group.claim
-        own = leaf in self.running.exposed and priority > self._lowest(leaf)
+        own = leaf in self._superiors and leaf in self.running.exposed and priority > self.running.lowest(leaf)
+        if not own and not self._in_reach(shape):
+            return False
         excess = self.take.excess(leaf, shape.gpus) if self.take.over else {}
         outranked = self._rivals.outranked(leaf, 0)
         if not own and not excess:
@@ -278,7 +300,7 @@ class Chances:
     def movers(self, record: Record, excess: Mapping[AllocationPath, int] = NOTHING) -> Movers:
         """Who makes way for an allocated workload by rank and by priority, and with ``excess`` by the take limit."""
         leaf, priority = record.spec.allocation, record.spec.priority
-        own = leaf in self.running.exposed and priority > self._lowest(leaf)
+        own = leaf in self.running.exposed and priority > self.running.lowest(leaf)
         return self.outranked(record), (leaf, priority) if own else None, tuple(excess.items())
 
     def fits_without(self, key: Movers, shape: Shape, until: Instant) -> bool:
@@ -294,16 +316,9 @@ class Chances:
 
     def _preempts_own(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         span, priority = group.claim
-        own = leaf in self.running.exposed and priority > self._lowest(leaf)
+        own = leaf in self.running.exposed and priority > self.running.lowest(leaf)
         freed = self.running.freed_by(((), (leaf, priority), ())) if own else None
         return own and self.rooms.fits(shape, freed, self.ends_after(span))
-
-    def _lowest(self, leaf: AllocationPath) -> int:
-        """The lowest priority of a leaf's exposed work."""
-        known = self._lowest_in.get(leaf)
-        if known is None:
-            known = self._lowest_in[leaf] = min(one.spec.priority for one in self.running.exposed[leaf].values())
-        return known
 
     def _somebody_at_will(self, shape: Shape, leaves: Mapping[AllocationPath, Group]) -> bool:
         """Whether anybody who asks for a shape could start like that. Most often a guest could not, so nobody can."""

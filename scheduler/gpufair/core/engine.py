@@ -26,6 +26,8 @@ REPORTS: Final = (
     ev.SafePointReached,
     ev.UtilizationReported,
 )
+# Of these, what does not change when the next pass is due either.
+ASIDE: Final = (ev.CheckpointDone, ev.CheckpointFailed, ev.SafePointReached, ev.UtilizationReported)
 
 
 def handle(facts: Facts, event: Event) -> list[Action]:
@@ -44,7 +46,8 @@ def handle(facts: Facts, event: Event) -> list[Action]:
     if isinstance(event, ExtensionRequested):
         judge_extension(facts, facts.record(event.workload), event.min_runtime, event.at)
     decides = not isinstance(event, REPORTS) or _is_due(facts, event)
-    facts.wakeup_known = False
+    if decides or not isinstance(event, ASIDE):
+        facts.wakeup_known = False
     facts.advance(event.at)
     touched = record_event(event, facts)
     return Pass(facts, event.cause, partial(commit, facts=facts)).run(touched) if decides else []

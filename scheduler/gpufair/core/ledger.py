@@ -196,22 +196,24 @@ class Conservation:
 
 
 class PoolLedger:
-    """Accounts and totals of one pool. GPUs by use are rates, integrated as time passes."""
+    """Accounts and totals of one pool. GPUs by use are rates, integrated when somebody looks at them or changes them."""
 
     __slots__ = (
+        "_counted_until",
+        "_hours",
+        "_now",
         "_occupancies",
         "_owed_lines",
+        "_rates",
+        "_totals",
         "accounts",
         "busy",
         "capacity",
         "half_life",
-        "hours",
         "kept",
         "measured",
         "owed",
-        "rates",
         "researchers",
-        "totals",
     )
 
     # What the GPUs of a pool can be, in the order of ``NodeRecord.uses``. Of what is unavailable "lost" is a part.
@@ -230,9 +232,10 @@ class PoolLedger:
         self.researchers: dict[AllocationPath, dict[str, Account]] = {}
         self.owed: dict[AllocationPath, Owed] = {}
         self.capacity = Account(hours=Hours(kept), fading=self.fading())  # GPUs on nodes that are not lost
-        self.rates: dict[str, int] = dict.fromkeys((*self.USES, self.SWITCHING), 0)
-        self.totals = dict(self.rates)
-        self.hours = {use: Hours(kept) for use in self.rates}
+        self._counted_until = self._now = 0  # how far the rates are integrated, and how far time has come
+        self._rates: dict[str, int] = dict.fromkeys((*self.USES, self.SWITCHING), 0)
+        self._totals = dict(self._rates)
+        self._hours = {use: Hours(kept) for use in self._rates}
         # By leaf, of all its work: GPU time over which nodes measured how busy GPUs were, and how much they were.
         self.measured: dict[AllocationPath, Hours] = {}
         self.busy: dict[AllocationPath, Hours] = {}
@@ -262,16 +265,44 @@ class PoolLedger:
 
     def advance(self, now: Instant, span: int) -> None:
         """Let ``span`` milliseconds from ``now`` on pass at the present rates."""
-        for use, gpus in self.rates.items():
-            if gpus:
-                self.totals[use] += gpus * span
-                self.hours[use].add(now, now + span, gpus)
+        if now != self._now:
+            self._integrate()
+            self._counted_until = now
+        self._now = now + span
+
+    def _integrate(self) -> None:
+        since, until = self._counted_until, self._now
+        if since < until:
+            self._counted_until = until
+            totals, hours = self._totals, self._hours
+            for use, gpus in self._rates.items():
+                if gpus:
+                    totals[use] += gpus * (until - since)
+                    hours[use].add(since, until, gpus)
+
+    @property
+    def rates(self) -> dict[str, int]:
+        """GPUs by use at present, to be changed by whoever changes the use."""
+        self._integrate()
+        return self._rates
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """GPU time by use until now."""
+        self._integrate()
+        return self._totals
+
+    @property
+    def hours(self) -> dict[str, Hours]:
+        """The same by step of the history."""
+        self._integrate()
+        return self._hours
 
     def keep(self, kept: Kept) -> None:
         """From now on history is kept in another way; with another step, it begins anew."""
         if kept == self.kept:
             return
-        anew = kept.step != self.kept.step
+        anew, past = kept.step != self.kept.step, self.hours
         self.kept = kept
 
         def changed(hours: Hours | None) -> Hours:
@@ -284,7 +315,7 @@ class PoolLedger:
             account.hours = changed(account.hours)
         for owed in self.owed.values():
             owed.hours = changed(owed.hours)
-        self.hours = {use: changed(hours) for use, hours in self.hours.items()}
+        self._hours = {use: changed(hours) for use, hours in past.items()}
         self.measured = {leaf: changed(hours) for leaf, hours in self.measured.items()}
         self.busy = {leaf: changed(hours) for leaf, hours in self.busy.items()}
 
@@ -369,9 +400,9 @@ class PoolLedger:
         }
         twin.owed = {path: owed.copy() for path, owed in self.owed.items()}
         twin.capacity = self.capacity.copy()
-        twin.rates = dict(self.rates)
-        twin.totals = dict(self.totals)
-        twin.hours = {use: hours.copy() for use, hours in self.hours.items()}
+        twin._counted_until = twin._now = self._now
+        twin._rates, twin._totals = dict(self.rates), dict(self.totals)
+        twin._hours = {use: hours.copy() for use, hours in self.hours.items()}
         twin.measured = {leaf: hours.copy() for leaf, hours in self.measured.items()}
         twin.busy = {leaf: hours.copy() for leaf, hours in self.busy.items()}
         return twin

@@ -51,6 +51,7 @@ class Running:
         "_leases",
         "_leaves",
         "_lines",
+        "_lowest",
         "_protected",
         "_sums",
         "_unsummed",
@@ -85,6 +86,7 @@ class Running:
         self._freed_by_guests: Freed | None = None
         self._freed_by_small: dict[int, Freed] = {}
         self._freed_by_movers: dict[Movers, Freed] = {}
+        self._lowest: dict[AllocationPath, int] = {}
 
     def enter(self, record: Record, now: Instant) -> None:
         """It holds GPUs here."""
@@ -203,11 +205,19 @@ class Running:
             known = self._freed_by_movers[movers] = Freed(sums, (*whole, *parts))
         return known
 
+    def lowest(self, leaf: AllocationPath) -> int:
+        """The lowest priority of a leaf's exposed work, of which there is some."""
+        known = self._lowest.get(leaf)
+        if known is None:
+            known = self._lowest[leaf] = min([one.spec.priority for one in self.exposed[leaf].values()])
+        return known
+
     def _changed(self) -> None:
         self.changes += 1
         self._freed = self._freed_by_guests = None
         self._freed_by_small.clear()
         self._freed_by_movers.clear()
+        self._lowest.clear()
 
     def _expose(self, record: Record) -> None:
         leaf = record.spec.allocation

@@ -99,10 +99,10 @@ def read_ledger(plain: Mapping[str, Any], now: Instant) -> PoolLedger:
     unknown = totals.keys() - ledger.totals.keys()
     if unknown or not totals.keys() >= _FIRST_TOTALS:
         raise ValueError(f"totals of {sorted(totals)}")
-    ledger.totals |= totals
+    ledger.totals.update(totals)
     history = plain.get("history", {})
     past = partial(_past, kept)
-    ledger.hours |= {use: past(history, "uses", use) for use in ledger.hours}
+    ledger.hours.update({use: past(history, "uses", use) for use in ledger.hours})
     ledger.capacity = _account(plain.get("capacity", ()), past(history, "capacity"))
     for path, marks in plain.get("owed", {}).items():
         ledger.owed[AllocationPath(path)] = Owed(

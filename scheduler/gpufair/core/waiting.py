@@ -102,6 +102,7 @@ class Side:
     turns: dict[tuple[int, PoolName], Turn] = field(default_factory=dict)
     lengths: Counter[tuple[PoolName, AllocationPath]] = field(default_factory=Counter)  # by first choice
     spans: dict[tuple[PoolName, Shape], Counter[int]] = field(default_factory=dict)  # classes by min_runtime
+    tops: dict[AllocationPath, int] = field(default_factory=dict)  # the highest priority of each leaf
 
     def add(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
         """Queue a workload whose next start asks for ``min_runtime``."""
@@ -110,6 +111,7 @@ class Side:
         queues = line.get(key)
         if queues is None:
             queues = line[key] = {}
+            self.tops[spec.allocation] = max(self.tops.get(spec.allocation, -key.urgency), -key.urgency)
             for turn in enumerate(key.pools):
                 leaves = self.turns.setdefault(turn, {}).setdefault(spec.shape, {})
                 leaves.setdefault(spec.allocation, Group()).open(key, queues)
@@ -130,7 +132,9 @@ class Side:
             return
         del self.lines[leaf][key]
         if not self.lines[leaf]:
-            del self.lines[leaf]
+            del self.lines[leaf], self.tops[leaf]
+        elif -key.urgency == self.tops[leaf]:
+            self.tops[leaf] = max(-other.urgency for other in self.lines[leaf])
         for turn in enumerate(key.pools):
             self._close(turn, spec, key)
 

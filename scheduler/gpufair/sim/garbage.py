@@ -14,10 +14,15 @@ EVERY: Final = 100_000
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Search after so many more objects have been made than are gone; as before at the end."""
-    before = gc.get_threshold()
+    """Search after so many more objects have been made than are gone, and pass over what was there before, which is all
+    jobs of the scenario; as before at the end."""
+    before, aside = gc.get_threshold(), not gc.get_freeze_count()
     gc.set_threshold(EVERY, *before[1:])
+    if aside:
+        gc.freeze()
     try:
         yield
     finally:
+        if aside:
+            gc.unfreeze()
         gc.set_threshold(*before)
