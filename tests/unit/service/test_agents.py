@@ -396,6 +396,36 @@ async def test_a_stranger_or_another_version_is_refused(tmp_path: Path) -> None:
         assert (await gone.hello(("w", 1))).json()["expected"] == []
 
 
+async def test_nobody_speaks_for_a_workload_of_another_node(tmp_path: Path) -> None:
+    """An agent, or who took its token from a broken machine, tells of what it was given, and of nothing else."""
+    async with service_at(tmp_path, nodes=(NodeConfig("far", 0, remote=True),)) as (it, client):
+        agent, liar = FakeAgent(it, client), FakeAgent(it, client, node="far")
+        await agent.hello()
+        assert (await liar.hello()).status_code == 200
+        await session(client, where={"rack": "r1"})
+        assert [one["kind"] for one in await agent.commands()] == ["start"]
+        await agent.report("serving", "w", generation=1, connection=PORTS, devices=["virtual-0"])
+        before, key = await view(client), (await client.get(f"{API}/workloads/w/connection")).json()
+        assert before["state"] == "running"
+        elsewhere = PORTS | {"shell_port": 6666}
+        lies: dict[str, dict[str, Any]] = {
+            "serving": {"generation": 2, "connection": elsewhere, "devices": ["virtual-1"]},
+            "activity": {"busy": True},
+            "checkpointed": {"id": "0001-x", "sequence": 1, "size_bytes": 1},
+            "kernel_died": {"reason": "so it says"},
+            "released": {"busy": False},
+            "exited": {"outcome": "completed", "reason": "so it says"},
+        }
+        for kind, body in lies.items():
+            assert await liar.report(kind, "w", **body) == liar.seq, "it is acknowledged, so that it is not sent for ever"
+            now = await view(client)
+            assert now == before, kind
+        assert (await client.get(f"{API}/workloads/w/connection")).json() == key
+        # Nor by the words of another node's agent at this node's door.
+        answer = await client.post(f"{API}/agents/n1/reports", json={"boot": "boot-1", "reports": []}, headers=liar.headers)
+        assert answer.status_code == 401
+
+
 async def test_a_gang_is_up_when_all_are_and_gone_when_all_are(tmp_path: Path) -> None:
     """A command on two nodes; one part that fails takes the other with it, and only then are the GPUs free."""
     async with service_at(tmp_path) as (it, client):

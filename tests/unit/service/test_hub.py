@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -219,3 +220,27 @@ def test_options_are_checked(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"f, line \d+") as caught:
             parse_config(text, "f")
         assert told in str(caught.value)
+
+
+async def test_no_token_of_the_hub_gets_into_a_log_or_an_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the Hub answers, and whatever it quotes."""
+    caplog.set_level(logging.DEBUG)
+    token = "hub-secret-" + "s" * 32
+    async with service_at(tmp_path) as (it, client):
+        played = Played()
+        it.authenticator._hub = played.hub
+        texts = []
+        for answer in (
+            httpx.Response(200, json=MODEL),
+            httpx.Response(200, json=MODEL | {"kind": "service"}),
+            httpx.Response(500, text=token),
+            httpx.Response(200, text=token),
+            httpx.Response(302, headers={"location": f"http://elsewhere/{token}"}),
+            httpx.Response(403, text=token),
+        ):
+            played.answer, played.now = (lambda answer=answer: answer), played.now + 60.0
+            texts.append((await client.get("/api/v1/status", headers=bearer(token))).text)
+        # Of the library's own debugging lines nothing is written unless somebody asks for it.
+        texts += [record.getMessage() for record in caplog.records if record.name.startswith(("gpufair", "httpx"))]
+        assert len(played.asked) == 6
+        assert [text for text in texts if token in text] == []
