@@ -59,6 +59,7 @@ c.SimpleLocalProcessSpawner.home_dir_template = given["home"] + "/{username}"
 c.Spawner.cmd, c.Spawner.args = [given["python"], "-m", "jupyterhub.singleuser"], ["--allow-root"]
 c.Spawner.port, c.Spawner.environment = given["server_port"], given["environment"]
 c.Spawner.start_timeout = c.Spawner.http_timeout = 60
+c.LocalProcessSpawner.interrupt_timeout = c.LocalProcessSpawner.term_timeout = 2  # nobody has to be waited for
 """
 
 
