@@ -34,7 +34,9 @@ def askers(world: World, victim: Record) -> list[WorkloadId]:
 
 
 def check(world: World) -> None:
-    facts = world.state.facts
+    facts, waiting = world.state.facts, world.state.queue()
+    # Nobody lists the queue to find one place in it.
+    assert [world.state.position(one) for one in waiting] == list(range(1, len(waiting) + 1))
     for workload in sorted(facts.holding):
         record = facts.holding[workload]
         told = world.state.explain(workload)

@@ -26,7 +26,7 @@ from gpufair.core.model import Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.over_time import OverTime, over_time
 from gpufair.core.preview import TYPICAL, Assumed, Preview, preview
 from gpufair.core.pyramid import Pyramid, pyramid
-from gpufair.core.queue import position, queue
+from gpufair.core.queue import Places, queue
 from gpufair.core.reading import Reading
 from gpufair.core.record import NodeView, Workload, view
 from gpufair.core.recording import record_event
@@ -51,6 +51,7 @@ class State:
         self._facts = Facts(policy)
         self._validates = validate
         self._reading: Reading | None = None  # until the next event
+        self._places: Places | None = None  # until the next event
 
     @classmethod
     def of(cls, facts: Facts, validate: bool = False) -> State:
@@ -71,7 +72,7 @@ class State:
         Raises:
             GpufairError: The event is refused; the state is unchanged.
         """
-        self._reading = None
+        self._reading = self._places = None
         actions = handle(self._facts, event)
         if self._validates:
             self.validate()
@@ -83,7 +84,7 @@ class State:
         Raises:
             GpufairError: The event does not fit the state: the journal belongs to another one.
         """
-        facts, self._reading = self._facts, None
+        facts, self._reading, self._places = self._facts, None, None
         check(event, facts)
         if is_stale(event, facts):
             return
@@ -163,7 +164,11 @@ class State:
             UnknownWorkload: There is none.
         """
         record = self._facts.record(workload)
-        return position(self._facts, record) if record.phase is Phase.QUEUED else None
+        if record.phase is not Phase.QUEUED:
+            return None
+        if self._places is None:
+            self._places = Places(self._facts)
+        return self._places.of(record)
 
     def nodes(self) -> tuple[NodeView, ...]:
         """All nodes, by name."""
