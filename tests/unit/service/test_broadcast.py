@@ -6,7 +6,7 @@ import asyncio
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpufair.service.runtime.broadcast import CAPACITY, OTHERS_S, Broadcast, Subscription
@@ -22,6 +22,7 @@ def waiting(subscription: Subscription, count: int) -> list[int]:
     return asyncio.run(get())
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 5))
 def test_a_subscriber_goes_on_where_it_was_cut_off(before: int, missed: int, later: int) -> None:
     broadcast = Broadcast()
@@ -61,6 +62,7 @@ async def one(subscription: Subscription) -> int | None:
     return told.view.get("at")
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["ada", "bo"]), st.booleans()), max_size=30),
     st.integers(0, 30),

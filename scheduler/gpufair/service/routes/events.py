@@ -19,6 +19,7 @@ from gpufair.service.web.acting import shown
 from gpufair.service.web.context import Context, context, principal
 from gpufair.service.web.contract import streams
 from gpufair.service.web.models import NAME_PATTERN
+from gpufair.service.workloads.views import masked
 
 router = APIRouter()
 HEARTBEAT_S = 15.0
@@ -63,43 +64,36 @@ async def _stream(
         resumed = broadcast.resume(last, user) if last is not None else None
         subscription = resumed or broadcast.subscribe(user)
         stack.callback(broadcast.unsubscribe, subscription)
-        stack.callback(asyncio.create_task(_wake_at_end(it, subscription)).cancel)
+        stack.callback(asyncio.create_task(_at_the_end(it, subscription)).cancel)
         if resumed is None:
             if last is not None:  # too much has happened since the headers were sent
                 yield _event("resync", {"at_s": it.runtime.now() / 1000})
             for text in await _listing(it, who, user, subscription.since):
                 yield text
         while not it.lifetime.ending.is_set():
-            told = await _next(subscription)
+            found = await subscription.take(HEARTBEAT_S)
             if not await it.authenticator.still(who, shown_token):
                 return  # its token was revoked, or is over
-            if told is _NOTHING:
-                yield ": still here\n\n"
-            elif told is None:
+            if None in found:  # some were dropped
                 yield _event("resync", {"at_s": it.runtime.now() / 1000})
                 for text in await _listing(it, who, user, ""):
                     yield text
-            elif told is OTHERS:
-                yield _event("others", {"at_s": it.runtime.now() / 1000})
-            else:
-                yield _event(told.kind, shown(told.view, who) if told.kind == "workload" else told.view, told.id)
+                found = found[found.index(None) + 1 :]
+            told = (_event("others", {"at_s": it.runtime.now() / 1000}) if one is OTHERS else _told(one, who) for one in found if one)
+            yield "".join(told) or ": still here\n\n"
 
 
-_NOTHING = Change("", {})
+def _told(change: Change, who: Principal) -> str:
+    """A change as it is sent. Those who may see the same of it are sent the same text."""
+    whole = change.kind != "workload" or who.owns(change.view["user"])
+    if whole not in change.texts:
+        change.texts[whole] = _event(change.kind, change.view if whole else masked(change.view), change.id)
+    return change.texts[whole]
 
 
-async def _next(subscription: Subscription) -> Change | None:
-    """The next change; ``_NOTHING`` after the heartbeat's time, or when the service is ending."""
-    try:
-        async with asyncio.timeout(HEARTBEAT_S):
-            return await subscription.get()
-    except TimeoutError:
-        return _NOTHING
-
-
-async def _wake_at_end(it: Context, subscription: Subscription) -> None:
+async def _at_the_end(it: Context, subscription: Subscription) -> None:
     await it.lifetime.ending.wait()
-    subscription.put(_NOTHING)
+    subscription.close()
 
 
 async def _listing(it: Context, who: Principal, user: str | None, since: str) -> list[str]:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
 
 OTHERS_S = 1.0  # between two notes that something of others has changed
 EXPECTED_S = 60.0  # for so long whoever stopped listening is expected back
 CAPACITY = 2048  # changes; a reader that is further behind gets a fresh listing instead
 
 
-class Change(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
     """A Workload object as it became, or what everybody is told (``kind``); ``id`` says which change that was."""
 
     id: str
     view: dict[str, Any]
     kind: str = "workload"
+    texts: dict[bool, str] = field(default_factory=dict)  # as it is sent to those who may see all of it, and to others
 
     def concerns(self, user: str | None) -> bool:
         """Whether a subscriber to this user's (None: everybody's) changes is told."""
@@ -29,8 +32,9 @@ class Change(NamedTuple):
 
 OTHERS = Change("", {})  # something changed that is not this subscriber's
 
+
 class Subscription:
-    """One subscriber's line. ``get`` gives the next change; None says that changes were dropped: list anew.
+    """One subscriber's line of changes; None among them says that some were dropped: list anew.
 
     Args:
         user: Whose workloads it is told of; None: all. Of others' it hears that there was something (``OTHERS``), every
@@ -46,7 +50,8 @@ class Subscription:
         self._line: deque[Change | None] = deque(missed)
         self._others, self._quiet_until = False, 0.0  # monotonic
         self._capacity = capacity
-        self._filled = asyncio.Event()
+        self._closed = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def put(self, item: Change) -> None:
         """Add a change; a line that is full is emptied and begins with the note that changes were dropped."""
@@ -55,34 +60,67 @@ class Subscription:
             self._line.clear()
             self._line.append(None)
         self._line.append(item)
-        self._filled.set()
+        self._wake()
 
     def put_others(self) -> None:
         """Note that something changed that is not its own."""
         if not self._others:
             self._others = True
-            self._filled.set()
+            self._wake()
+
+    def close(self) -> None:
+        """Have nobody wait any longer."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     async def get(self) -> Change | None:
         """Wait for the next change; its own come first."""
-        while not self._line:
-            quiet_s = self._quiet_until - time.monotonic() if self._others else None
-            if quiet_s is not None and quiet_s <= 0:
-                self._others, self._quiet_until = False, time.monotonic() + OTHERS_S
-                return OTHERS
-            self._filled.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(quiet_s):  # unlike ``wait_for`` it needs no task
-                    await self._filled.wait()
+        while not self._ready():
+            await self._wait(None)
         return self._line.popleft()
+
+    async def take(self, within_s: float) -> list[Change | None]:
+        """All changes that there are, its own first. Waits for one; nothing: none came in time, or it was closed."""
+        until = time.monotonic() + within_s
+        while not self._ready() and not self._closed and (left_s := until - time.monotonic()) > 0:
+            await self._wait(left_s)
+        found = list(self._line)
+        self._line.clear()
+        return found
+
+    def _ready(self) -> bool:
+        if not self._line and self._others and time.monotonic() >= self._quiet_until:
+            self._others, self._quiet_until = False, time.monotonic() + OTHERS_S
+            self._line.append(OTHERS)
+        return bool(self._line)
+
+    async def _wait(self, within_s: float | None) -> None:
+        """Return when something new is there, or it is time to tell of others. One waits at a time."""
+        if self._others:
+            quiet_s = self._quiet_until - time.monotonic()
+            within_s = quiet_s if within_s is None else min(quiet_s, within_s)
+        loop = asyncio.get_running_loop()
+        # No task and no event: there are hundreds of these, and each change of anybody's wakes some.
+        self._waiter = loop.create_future()
+        timer = None if within_s is None else loop.call_later(max(0.0, within_s), self._wake)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
 
 
 class Broadcast:
     """Hands each change to every subscriber."""
 
     def __init__(self) -> None:
-        self._subscriptions: set[Subscription] = set()
-        self._users: Counter[str | None] = Counter()
+        self._subscriptions: dict[str | None, list[Subscription]] = {}  # by whose changes they hear of
+        self._listeners = 0
         self._left: dict[str | None, float] = {}  # when somebody last stopped listening (monotonic)
         # By whose change nobody heard: the number of the last one. None: anybody's.
         self._unheard: dict[str | None, int] = {}
@@ -94,11 +132,11 @@ class Broadcast:
     @property
     def listeners(self) -> int:
         """How many listen."""
-        return len(self._subscriptions)
+        return self._listeners
 
     def wants(self, user: str) -> bool:
         """Whether anybody listens to changes of this user's workloads, or will again in a moment."""
-        if self._users[None] or self._users[user]:
+        if None in self._subscriptions or user in self._subscriptions:
             return True
         # Who was cut off a moment ago comes back, and would then have to be told everything anew.
         left = max(self._left.get(user, 0.0), self._left.get(None, 0.0))
@@ -108,7 +146,7 @@ class Broadcast:
         """Something of this user's changed, and nobody wants to be told what."""
         self._count += 1
         self._unheard[user] = self._unheard[None] = self._count
-        for subscription in self._subscriptions:
+        for subscription in chain.from_iterable(self._subscriptions.values()):
             subscription.put_others()
 
     def subscribe(self, user: str | None = None, capacity: int = CAPACITY) -> Subscription:
@@ -133,8 +171,8 @@ class Broadcast:
         return [one for one in self._last if _number(one) > heard and one.concerns(user)]
 
     def _joined(self, subscription: Subscription) -> Subscription:
-        self._subscriptions.add(subscription)
-        self._users[subscription.user] += 1
+        self._subscriptions.setdefault(subscription.user, []).append(subscription)
+        self._listeners += 1
         return subscription
 
     def _remember(self, change: Change) -> None:
@@ -147,29 +185,39 @@ class Broadcast:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop listening."""
-        if subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
-            self._users[subscription.user] -= 1
+        theirs = self._subscriptions.get(subscription.user, [])
+        if subscription in theirs:
+            theirs.remove(subscription)
+            self._listeners -= 1
             self._left[subscription.user] = time.monotonic()
+            if not theirs:
+                del self._subscriptions[subscription.user]
 
     def publish(self, items: Iterable[dict[str, Any]]) -> None:
         """Tell everybody whom it concerns, in order."""
+        everything, users = self._subscriptions.get(None, ()), set[str | None]()
         for item in items:
-            self._put(item, "workload")
+            change = self._changed(item, "workload")
+            user = item.get("user")
+            users.add(user)
+            for subscription in (*everything, *(self._subscriptions.get(user, ()) if user is not None else ())):
+                subscription.put(change)
+        for user, subscriptions in self._subscriptions.items():
+            if user is not None and users - {user}:
+                for subscription in subscriptions:
+                    subscription.put_others()
 
     def announce(self, notices: dict[str, Any]) -> None:
         """Tell all subscribers what everybody is to see from now on."""
-        self._put(notices, "announcements")
+        change = self._changed(notices, "announcements")
+        for subscription in chain.from_iterable(self._subscriptions.values()):
+            subscription.put(change)
 
-    def _put(self, item: dict[str, Any], kind: str) -> None:
+    def _changed(self, item: dict[str, Any], kind: str) -> Change:
         self._count += 1
         change = Change(self._id(), item, kind)
         self._remember(change)
-        for subscription in self._subscriptions:
-            if change.concerns(subscription.user):
-                subscription.put(change)
-            else:
-                subscription.put_others()
+        return change
 
 
 def _number(change: Change) -> int:
