@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from gpufair.service.lifecycle.http_protocol import MAX_HEAD_BYTES, PROTOCOL
 from gpufair.service.lifecycle.listening import Server, listen
 from gpufair.service.problems import problem
 from gpufair.service.storage.leadership import Leadership
@@ -71,7 +72,9 @@ def options(app: Any, tls: ssl.SSLContext | None = None, proxies: Sequence[str] 
         lifespan="off",
         timeout_keep_alive=75,  # longer than agents and Jupyter are ever silent
         timeout_graceful_shutdown=3,
-        h11_max_incomplete_event_size=64 * 1024,
+        http=PROTOCOL,
+        ws="none",
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
     config.load()
     # Ours, and no files: its certificate can be replaced while it is in use.
