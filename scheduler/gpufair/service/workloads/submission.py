@@ -155,16 +155,15 @@ def allocation_of(asked: str, user: str, tree: Tree) -> AllocationPath:
         UnknownAllocation: It is no leaf.
         NotAMember: It isn't open to ``user``, or none is.
     """
-    open_to = tree.open_to(user)
     if not asked:
-        if not open_to:
+        if not (open_to := tree.open_to(user)):
             raise NotAMember(user, AllocationPath("(any)"), ())
         return open_to[0]
     path = AllocationPath(asked)
     if not tree.is_leaf(path):
         raise UnknownAllocation(path, tree.leaves)
     if not tree.allows(user, path):
-        raise NotAMember(user, path, open_to)
+        raise NotAMember(user, path, tree.open_to(user))
     return path
 
 
