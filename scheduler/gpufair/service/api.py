@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from gpufair.client.answers import Health
@@ -42,9 +43,13 @@ from gpufair.service.routes import (
 )
 from gpufair.service.web.context import Context
 from gpufair.service.web.contract import answers, document
+from gpufair.service.web.express import Express
 from gpufair.service.web.gate import Gate, is_loopback
-from gpufair.service.web.rights import authorize, declared
+from gpufair.service.web.rights import authorize, declared, key_of
 
+PREFIX = "/api/v1"
+# Asked hundreds of times a second in a large lab.
+OFTEN = frozenset({"POST /workloads", "POST /agents/{node}/reports", "GET /agents/{node}/commands"})
 _log = logging.getLogger(__name__)
 
 
@@ -53,13 +58,13 @@ def routed(version: str) -> FastAPI:
     app = FastAPI(
         title="jupyter-gpufair",
         version=version,
-        openapi_url="/api/v1/openapi.json",
+        openapi_url=f"{PREFIX}/openapi.json",
         # Their pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
         dependencies=[Depends(authorize)],
     )
-    api = APIRouter(prefix="/api/v1")
+    api = APIRouter(prefix=PREFIX)
     # Each request is compared with one after the other: those first that come most often.
     for part in (
         agents.router,
@@ -107,6 +112,9 @@ def build_app(it: Context) -> FastAPI:
     app.add_exception_handler(Exception, _broken)
     # Who listens on other addresses has a name that we cannot know, and asks for a token all the same.
     hosts = it.config.service.names if is_loopback(it.config.service.host) else None
+    short = [one for one in (*workloads.router.routes, *agents.router.routes) if isinstance(one, APIRoute)]
+    often = [one for one in short if any(key_of(one, method) in OFTEN for method in one.methods or ())]
+    app.add_middleware(Express, routes=often, prefix=PREFIX)
     app.add_middleware(Gate, authenticator=it.authenticator, hosts=hosts, per_s=it.config.service.requests_per_s)
     return app
 

@@ -61,12 +61,12 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
         dependencies.submit(turn, workload, spec, body.after, body.after_any)
         return True, turn.state.advice(spec)
 
-    new, warnings = await it.runtime.do(step)
+    (new, warnings), view = await it.runtime.do_to(workload, step)
     if not new:
         response.status_code = 200
     if body.notify and not told.channels(user):
         warnings = (*warnings, f"nobody is told anything: [notifications] of the service knows no address of {user}")
-    return await it.runtime.view(workload) | {"warnings": list(warnings)}
+    return view | {"warnings": list(warnings)}
 
 
 @router.get("", responses=answers(Workloads))

@@ -30,7 +30,7 @@ from gpufair.service.runtime.recovery import Recovered, agree_on_stays, rebuild,
 from gpufair.service.runtime.telling import Places, Teller, notices, places_for, places_of_all
 from gpufair.service.storage import announcements, budget_requests
 from gpufair.service.storage.announcements import Board
-from gpufair.service.storage.audit import doer, note
+from gpufair.service.storage.audit import doer
 from gpufair.service.storage.budget_requests import Requests
 from gpufair.service.storage.journal import Journal
 from gpufair.service.storage.leadership import Deposed
@@ -154,6 +154,22 @@ class Runtime:
             GpufairError: What the step raised.
             StoreUnavailable: The journal can't be written; nothing has changed.
         """
+        return await self._ask(step).done
+
+    async def do_to(self, workload: WorkloadId, step: Step[R]) -> tuple[R, dict[str, Any]]:
+        """The same, with the Workload object as it is right after the step: nobody has to wait for the state once more.
+
+        Raises:
+            GpufairError: What the step raised.
+            StoreUnavailable: As with ``do``.
+        """
+        asked = self._ask(step)
+        asked.about = workload
+        result = await asked.done
+        assert asked.view is not None
+        return result, asked.view
+
+    def _ask(self, step: Step[R]) -> Asked[R]:
         if not self.alive:
             raise Closed
         if len(self._asked) >= MAX_WAITING:
@@ -161,7 +177,7 @@ class Runtime:
         asked: Asked[R] = Asked(step, asyncio.get_running_loop().create_future(), doer.get())
         self._asked.append(asked)
         self._arrived.set()
-        return await asked.done
+        return asked
 
     async def read(self, look: Callable[[State], R]) -> R:
         """What ``look`` returns for the committed state. It must be quick and must not keep the state.
@@ -231,7 +247,7 @@ class Runtime:
         """The Workload objects of all workloads whose record ``only`` accepts, in the order of submission; the first ``most``."""
 
         def look(state: State) -> list[dict[str, Any]]:
-            chosen = [one for one in state.facts.records.values() if not standin.session_of(one.spec) and only(one)]
+            chosen = [one for one in state.facts.records.values() if only(one) and not standin.session_of(one.spec)]
             chosen.sort(key=lambda record: (record.submitted_at, record.id))
             chosen = chosen[:most]
             places = places_for(state, len(chosen))
@@ -363,7 +379,7 @@ class Runtime:
                 before = turn.mark()
                 asked.result = asked.step(turn)
                 if asked.doer is not None and (entries := turn.since(before)) is not None:
-                    turn.write(note(turn.now, asked.doer, *entries))
+                    turn.note(asked.doer, entries)
             except GpufairError as err:
                 asked.error = err
             except Exception as err:  # noqa: BLE001
@@ -380,9 +396,14 @@ class Runtime:
         self._details.update(turn.staged)
         for workload, detail in turn.staged.items():
             (self._waiting.add if detail.rests else self._waiting.discard)(workload)
-        answered = time.monotonic()
+        answered, fresh = time.monotonic(), dict[WorkloadId, dict[str, Any]]()
         for asked in batch:
             self.meter.waited(answered - asked.since)
+            if asked.about is not None and asked.error is None:
+                try:
+                    asked.view = fresh[asked.about] = self._view(asked.about)
+                except GpufairError as err:  # there is none
+                    asked.error = err
             asked.answer()
         if turn.notices:
             self.on_notices()
@@ -390,7 +411,7 @@ class Runtime:
             self.backend.perform(turn.actions, self._state)
         for deed in turn.afterwards:
             deed()
-        self._publish(turn.touched)
+        self._teller.publish(self._state, self._details, turn.touched, self.now(), fresh=fresh)
         self._teller.announce(self._board, self._state, turn.now)
 
     # -- recovery -------------------------------------------------------------------------------------------------
@@ -475,7 +496,7 @@ class Runtime:
                 async with self._turning:
                     begun = time.monotonic()
                     if self._sound:
-                        self._publish(set(listened[first : first + REFRESHED]), places)
+                        self._publish(set(listened[first : first + REFRESHED]), places=places)
                     took_s = time.monotonic() - begun
                 # A long queue is told of more slowly, and decisions are made all the same.
                 await asyncio.sleep(REFRESH_PAUSE * took_s)

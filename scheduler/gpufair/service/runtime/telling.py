@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from gpufair.core.model import Phase
@@ -61,9 +62,20 @@ class Teller:
         return standin.shown(view, state, detail, details)
 
     def publish(
-        self, state: State, details: Details, workloads: set[WorkloadId], now: Instant, places: Places | None = None
+        self,
+        state: State,
+        details: Details,
+        workloads: set[WorkloadId],
+        now: Instant,
+        places: Places | None = None,
+        fresh: Mapping[WorkloadId, dict[str, Any]] = MappingProxyType({}),
     ) -> None:
-        """Tell subscribers about these workloads, as far as something changed for them."""
+        """Tell subscribers about these workloads, as far as something changed for them.
+
+        Args:
+            places: Of the queue, where they are known.
+            fresh: Workload objects as of now, as far as they are at hand.
+        """
         known = state.facts.records
         # Nobody hears of a stand-in: what is new about it is told of its session.
         workloads = {standin.session_of(known[one].spec) or one for one in workloads & known.keys()}
@@ -78,7 +90,7 @@ class Teller:
             places = places_for(state, len(wanted))
         changed: list[dict[str, Any]] = []
         for workload in wanted:
-            view = self.view(state, details, workload, now, places)
+            view = fresh.get(workload) or self.view(state, details, workload, now, places)
             if _steady(view) != _steady(self._shown.get(workload, {})):
                 self._shown[workload] = view
                 changed.append(view)

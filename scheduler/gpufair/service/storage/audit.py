@@ -6,7 +6,7 @@ variable, so that no route can forget to say who asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -42,9 +42,9 @@ class Doer:
 doer: ContextVar[Doer | None] = ContextVar("doer", default=None)
 
 
-def note(at_ms: int, who: Doer, first: int = 0, last: int = 0) -> Callable[[sa.Connection], None]:
-    """Writes a line. ``first`` to ``last``: entries of the journal; 0: it is not about workloads, nodes or budgets."""
-    row = {
+def line(at_ms: int, who: Doer, first: int = 0, last: int = 0) -> dict[str, Any]:
+    """A line. ``first`` to ``last``: entries of the journal; 0: it is not about workloads, nodes or budgets."""
+    return {
         "at_ms": at_ms,
         "user": who.user,
         "role": who.role,
@@ -54,10 +54,10 @@ def note(at_ms: int, who: Doer, first: int = 0, last: int = 0) -> Callable[[sa.C
         "last": last,
     }
 
-    def write(connection: sa.Connection) -> None:
-        connection.execute(sa.insert(_audit).values(row))
 
-    return write
+def write(lines: Sequence[dict[str, Any]], connection: sa.Connection) -> None:
+    """Write lines down, in order."""
+    connection.execute(sa.insert(_audit), lines)
 
 
 def listed(connection: sa.Connection, user: str | None, before: int, limit: int) -> list[dict[str, Any]]:

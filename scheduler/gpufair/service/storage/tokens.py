@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from gpufair.clock import Clock
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import DAY
-from gpufair.service.storage.audit import doer, note
+from gpufair.service.storage.audit import doer, line, write
 from gpufair.service.storage.database import metadata
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Tokens:
         def execute(connection: sa.Connection) -> None:
             connection.execute(change)
             if who is not None:
-                note(now, who)(connection)
+                write([line(now, who)], connection)
 
         await self._journal.within(execute)
 

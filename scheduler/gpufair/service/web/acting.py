@@ -68,8 +68,7 @@ async def act(
         there = standin.of(turn.state, turn.detail(known.id)) if kernel else None
         step(turn, known if there is None or there.phase not in HOLDING else there)
 
-    await it.runtime.do(checked)
-    return await it.runtime.view(WorkloadId(workload))
+    return (await it.runtime.do_to(WorkloadId(workload), checked))[1]
 
 
 def require_running(known: Workload, asked: str, instead: str) -> None:

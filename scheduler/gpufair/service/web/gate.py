@@ -180,7 +180,7 @@ def of_our_page(headers: Mapping[str, str], *, certainly: bool = False) -> bool:
 
 async def _answer(send: Send, error: GpufairError) -> None:
     status = status_of(error)
-    body = json.dumps(problem_of(error)).encode()
+    body = json.dumps(problem_of(error), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     headers: list[tuple[bytes, bytes]] = [
         (b"content-type", b"application/problem+json"),
         (b"content-length", str(len(body)).encode()),

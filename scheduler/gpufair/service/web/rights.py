@@ -156,8 +156,8 @@ def declared(routes: Iterable[object]) -> None:
 
 def has(who: Principal, right: Right) -> bool:
     """Whether a caller has a right."""
-    given = HAS[who.role] | (OWNERS if who.plans and who.role is Role.USER else frozenset())
-    return right in given and who.scope.includes(NEEDS.get(right, Scope.READ))
+    given = right in HAS[who.role] or (right in OWNERS and who.plans and who.role is Role.USER)
+    return given and who.scope.includes(NEEDS.get(right, Scope.READ))
 
 
 async def authorize(request: Request) -> None:
@@ -167,7 +167,15 @@ async def authorize(request: Request) -> None:
         Forbidden: The caller has not the right that the route needs.
     """
     route: Any = request.scope["route"]
-    right = RIGHTS[key_of(route, request.method)]
+    admit(request, RIGHTS[key_of(route, request.method)])
+
+
+def admit(request: Request, right: Right) -> None:
+    """See to it that whoever asks has a right.
+
+    Raises:
+        Forbidden: They have not.
+    """
     if right in {Right.OPEN, Right.AGENT}:
         return
     who = principal(request)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from gpufair.core.errors import GpufairError
+from gpufair.core.units import WorkloadId
 from gpufair.service.storage.audit import Doer
 from gpufair.service.workloads.turn import Turn
 
@@ -50,6 +51,8 @@ class Asked(Generic[R]):
     doer: Doer | None = None  # the request that asked, for the audit
     result: Any = None
     error: GpufairError | None = None
+    about: WorkloadId | None = None  # whoever asks wants to see this one, as it is once the step is durable
+    view: dict[str, Any] | None = None
     since: float = field(default_factory=time.monotonic)  # when it was asked
 
     def answer(self) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gpufair.core import actions as act
 from gpufair.core.events import Event
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, WorkloadId
-from gpufair.service.storage import codec, stays
+from gpufair.service.storage import audit, codec, stays
 from gpufair.service.storage.announcements import Board
 from gpufair.service.storage.budget_requests import Requests
 from gpufair.service.storage.stays import Writes
@@ -48,6 +49,7 @@ class Turn:
     requests: Requests = field(default_factory=Requests)
     board: Board = field(default_factory=Board)
     _writes: list[Writes] = field(default_factory=list)
+    _noted: list[dict[str, Any]] = field(default_factory=list)  # lines of the audit
     _set: int = 0  # details that were set, again or for the first time
     afterwards: list[Callable[[], None]] = field(default_factory=list)
     _ended: deque[WorkloadId] = field(default_factory=deque)  # of which those who wait have not heard yet
@@ -119,6 +121,10 @@ class Turn:
         """Have something written down in the transaction of this turn."""
         self._writes.append(work)
 
+    def note(self, who: audit.Doer, entries: tuple[int, int]) -> None:
+        """Have it written down who did what became these entries."""
+        self._noted.append(audit.line(self.now, who, *entries))
+
     def mark(self) -> tuple[int, int, int]:
         """How much has been done until now, for ``since``."""
         return len(self.entries), self._set, len(self.also())
@@ -132,7 +138,8 @@ class Turn:
 
     def also(self) -> list[Writes]:
         """What is written down beside entries, details and notices."""
-        return [*self.stays, *self._writes, *self.requests.writes(), *self.board.writes()]
+        noted = [partial(audit.write, self._noted)] if self._noted else []
+        return [*self.stays, *self._writes, *self.requests.writes(), *self.board.writes(), *noted]
 
     def after(self, deed: Callable[[], None]) -> None:
         """Do this once the turn is committed. It must not block or fail."""
