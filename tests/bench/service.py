@@ -72,7 +72,8 @@ def crowded() -> dict[str, Any]:
         teams = "".join(f'[[allocation]]\npath = "t{at}"\nshare = {at + 1}\n' for at in range(20))
         (folder / "budgets.toml").write_text(teams, encoding="utf-8")
         with running(folder, lab()) as (url, process, env):
-            crowd = [sys.executable, "-m", "tests.bench.service_crowd", url, str(folder / "state"), str(SECONDS), str(SUBMITS_PER_S)]
+            asked = [url, str(folder / "state"), str(process.pid), str(SECONDS), str(SUBMITS_PER_S)]
+            crowd = [sys.executable, "-m", "tests.bench.service_crowd", *asked]
             before = cpu_scale()
             done = subprocess.run(crowd, env=env, stdout=subprocess.PIPE, text=True, check=True)
             seen: dict[str, Any] = json.loads(done.stdout)

@@ -1,6 +1,6 @@
 """Many at once before one service: agents that report, servers that listen, researchers who submit.
 
-``python -m tests.bench.service_crowd URL FOLDER SECONDS PER_S`` plays them in one process and prints what they saw. It
+``python -m tests.bench.service_crowd URL FOLDER PID SECONDS PER_S`` plays them in one process and prints what they saw. It
 speaks HTTP/1.1 over kept connections by itself, so that little of the machine goes to those who only ask.
 """
 
@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
+
 from gpufair.service.identity.secrets import Secrets
 from gpufair.wire import API_VERSION, HEARTBEAT_S, AgentHello, NodeInventory, to_json
 
 NODES, GPUS, QUEUED, STREAMS, SUBMITTERS = 1_000, 8, 5_000, 200, 24
 COMMAND = {"type": "command", "argv": ["true"], "cwd": "/"}
-LIMIT_S = 120.0
+LIMIT_S = 600.0
 
 
 class Line:
@@ -181,7 +183,7 @@ def team(user: str) -> str:
     return f"t{int(user[1:]) % 20}"
 
 
-async def play(url: str, folder: Path, seconds: float, per_s: float) -> dict[str, Any]:
+async def play(url: str, folder: Path, service: psutil.Process, seconds: float, per_s: float) -> dict[str, Any]:
     """All of it."""
     crowd = Crowd(url, Secrets.load(folder))
     there = [asyncio.Event() for _ in range(NODES)]
@@ -196,14 +198,24 @@ async def play(url: str, folder: Path, seconds: float, per_s: float) -> dict[str
     for user in range(STREAMS):
         crowd.spawn(crowd.listener(f"u{user}"))
     await asyncio.sleep(5)
-    before = crowd.heard
+    before, resting_s = crowd.heard, used_s(service)
+    await asyncio.sleep(5)
+    resting_s = (used_s(service) - resting_s) / 5
+    busy_s = used_s(service)
+    begun = time.perf_counter()
     reached = await crowd.sustained(seconds, per_s)
+    busy_s = used_s(service) - busy_s
+    took_s = time.perf_counter() - begun
     late = sorted(crowd.late_s)
     for task in crowd.tasks:
         task.cancel()
     await asyncio.gather(*crowd.tasks, return_exceptions=True)
     return {
         "per_s": reached,
+        # Of the service: of each submission with all that is told and decided meanwhile, and of a second without any.
+        "cpu_ms_per_submit": busy_s / len(late) * 1000,
+        "cpu_ms_per_s_resting": resting_s * 1000,
+        "service_busy": busy_s / took_s,
         "filled_per_s": filled_per_s,
         "p50_ms": statistics.median(late) * 1000,
         "p99_ms": late[int(len(late) * 0.99)] * 1000,
@@ -213,5 +225,12 @@ async def play(url: str, folder: Path, seconds: float, per_s: float) -> dict[str
     }
 
 
+def used_s(process: psutil.Process) -> float:
+    """CPU seconds that it has used until now, in all its threads."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(play(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])))))
+    _, url, folder, pid, seconds, per_s = sys.argv
+    print(json.dumps(asyncio.run(play(url, Path(folder), psutil.Process(int(pid)), float(seconds), float(per_s)))))
