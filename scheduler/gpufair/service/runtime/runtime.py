@@ -48,8 +48,8 @@ MAX_MOMENTS = 500  # of one commit: after a long sleep there may be many grid pa
 # Questions that are thought over in threads: each takes a processor, and the loop that decides needs one too.
 MAX_THINKING = 2
 STORE_RETRY = Millis(1000)
-REFRESH_PAUSE = 4  # times as long as telling some of those who wait takes
-REFRESHED = 32  # workloads that are looked at again in one go: about 10 ms
+REFRESH_PAUSE = 9  # times as long as telling some of those who wait takes
+REFRESHED = 64  # workloads that are looked at again in one go: about 10 ms
 REFRESH_S = 0.25  # queue positions and estimates are told to subscribers at most that often
 
 _log = logging.getLogger(__name__)
