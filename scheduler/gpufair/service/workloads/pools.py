@@ -16,6 +16,7 @@ from gpufair.core.possible import could_hold
 from gpufair.core.state import State
 from gpufair.core.units import PoolName
 from gpufair.service.settings.config import Config
+from gpufair.service.settings.node_options import NodeConfig
 from gpufair.service.settings.pool_options import AGENTS
 from gpufair.service.settings.tables import hint
 
@@ -34,8 +35,21 @@ class UnknownPool(GpufairError):
 def known(config: Config, facts: Facts) -> tuple[PoolName, ...]:
     """All there are: those of the configuration, and those that nodes belong to which are there. The default one first."""
     there = {pool for pool, nodes in facts.by_pool.items() if not all(node.lost for node in nodes)}
-    names = {*there, *(PoolName(one.name) for one in config.pools), *(PoolName(one.pool) for one in config.nodes)}
+    names = {*there, *(PoolName(one.name) for one in config.pools), *_of_nodes(config.nodes)}
     return tuple(sorted(names, key=lambda name: (name != DEFAULT_POOL, name))) or (DEFAULT_POOL,)
+
+
+_last: list[tuple[tuple[NodeConfig, ...], frozenset[PoolName]]] = []  # at most one
+
+
+def _of_nodes(nodes: tuple[NodeConfig, ...]) -> frozenset[PoolName]:
+    # Every submission asks, a large cluster has a thousand nodes, and they change with the configuration only.
+    for known_nodes, names in _last:
+        if known_nodes is nodes:
+            return names
+    found = frozenset(PoolName(one.pool) for one in nodes)
+    _last[:] = [(nodes, found)]
+    return found
 
 
 def named(names: Iterable[str], config: Config, facts: Facts) -> tuple[PoolName, ...]:
