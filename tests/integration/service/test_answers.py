@@ -13,6 +13,7 @@ from tests.unit.service.contract import problems
 
 # A text, an archive, a stream of events, and what only an agent may ask.
 NO_JSON = {
+    "/api/v1/agents/{node}/check",
     "/api/v1/agents/{node}/commands",
     "/api/v1/events",
     "/api/v1/workloads/{workload}/checkpoints/{checkpoint}/export",
