@@ -370,6 +370,9 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
         "empty_by_s": None,
         "closes_at_s": None,
         "guest_gpus": 2,
+        "problems": ["a full disk"],
+        "clock_skew_s": 0.5,
+        "agent_version": "0.1.0",
         "landings": [{"workload": SWEEP, "gpus": 2, "at_s": NOW, "start_by_s": NOW + 60}],
     }
     lost = node | {"name": "node-b", "state": "lost", "cordoned": True, "workloads": [], "gpus": 0, "landings": []}
@@ -522,7 +525,7 @@ def test_serve_and_demo_hand_over_their_options(monkeypatch: pytest.MonkeyPatch,
     assert run("demo", "--json", "--html", f"{folder}/x.html").code == 1
     assert run("lab").code == 0
     assert seen == [
-        {"config": None, "state_dir": tmp_path, "host": "127.0.0.1", "port": 8123, "embedded": True, "linger": "15m"},
+        {"config": None, "state_dir": tmp_path, "host": "127.0.0.1", "port": 8123, "embedded": True, "linger": "15m", "insecure": False},
         {"as_json": True, "html": tmp_path / "x.html"},
         {},
     ]
