@@ -25,9 +25,12 @@ from gpufair.core.actions import Start
 from gpufair.core.model import Allocation, Kind, Node, Outcome, Shape, WorkloadSpec
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, CauseId, Instant, Millis, NodeName, WorkloadId
+from gpufair.service.runtime import attic
 from gpufair.service.runtime.recovery import take_snapshot
 from gpufair.service.storage import codec
+from gpufair.service.storage.ended import Ended
 from gpufair.service.storage.store import NewEntry, Store, sqlite_url
+from gpufair.service.workloads.details import Detail
 from tests.bench.result import CALIBRATED_S, Result, calibration
 from tests.postgres import postgres
 
@@ -129,6 +132,9 @@ def write_journal(folder: Path, entries: int) -> None:
         if written % SNAPSHOT_EVERY == 0 or written == entries:
             store.append(batch)
             batch.clear()
+        if written % SNAPSHOT_EVERY == 0:
+            gone, unit = state.drop(attic.due(state)), state.facts.weights.unit
+            store.put_away(written, [Ended(record, unit, Detail().to_dict()) for record in gone])
             if entries - 3 * SNAPSHOT_EVERY < written < entries:  # those that a service would still have
                 store.save_snapshot(take_snapshot(state, written))
         return actions

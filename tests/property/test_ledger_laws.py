@@ -5,7 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpufair.core.errors import UnknownWorkload
 from gpufair.core.ledger import Account
+from gpufair.core.record import Record
+from gpufair.core.snapshot import snapshot
+from gpufair.core.state import State
 from gpufair.core.units import Instant, Millis, WorkloadId
 from tests.strategies import Script, begin, run, scripts, step
 from tests.world import Audit
@@ -89,8 +93,44 @@ def test_p07_forgetting_ended_workloads_leaves_the_ledger_as_it_is(script: Scrip
     world = run(script)
     before, figures = world.state.conservation(), world.state.budgets()
     live = {workload.id for workload in world.state.workloads() if workload.ended_at is None}
+    gone = world.state.forgettable(Instant(world.now + 1))
+    kept = {workload.id for workload in world.state.workloads()} - set(gone)
     world.state.forget(Instant(world.now + 1))
     world.state.validate()
-    assert {workload.id for workload in world.state.workloads()} == live
+    assert {workload.id for workload in world.state.workloads()} == kept
+    assert kept >= live
+    assert kept - live <= {other for one in live for other in named(world.state, one)}
     assert (world.state.conservation(), world.state.budgets()) == (before, figures)
-    assert all(isinstance(workload, str) for workload in map(WorkloadId, sorted(live)))
+
+
+@given(scripts(most=25))
+def test_p07_what_is_forgotten_changes_no_decision(script: Script) -> None:
+    """To the byte: a service that drops what has ended decides as a replay of its whole journal does; nor does recalling."""
+    world = run(script)
+    state, unit = State(world.policy, validate=True), 1
+    away: list[Record] = []
+    for number, entry in enumerate(world.journal):
+        try:
+            actions = state.handle(entry.event)
+        except UnknownWorkload:
+            assert not entry.actions
+            continue
+        assert tuple(actions) == entry.actions
+        if number % 7 == 0:
+            for record in away:
+                state.recall(record, unit)
+        away, unit = state.drop(state.forgettable(Instant(state.now + number % 3 - 1))), state.facts.weights.unit
+    for record in away:
+        state.recall(record, unit)
+    whole, rest = snapshot(world.state), snapshot(state)
+    known = {one["id"]: one for one in whole.pop("workloads")}
+    assert all(known[one["id"]] == one for one in rest.pop("workloads"))
+    assert rest == whole
+
+
+def named(state: State, workload: WorkloadId) -> set[WorkloadId]:
+    """Whom its decisions may be told with."""
+    record = state.facts.record(workload)
+    victims = record.reservation.victims if record.reservation is not None else ()
+    staying = [other for other, _ in record.landing.staying] if record.landing is not None else []
+    return {*victims, *staying, *([record.beneficiary] if record.beneficiary is not None else [])}

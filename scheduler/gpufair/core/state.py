@@ -6,7 +6,7 @@ applies decisions that were recorded earlier. Both end in the same state, to the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gpufair.core import draining, figures
 from gpufair.core.actions import Action
@@ -28,15 +28,15 @@ from gpufair.core.preview import TYPICAL, Assumed, Preview, preview
 from gpufair.core.pyramid import Pyramid, pyramid
 from gpufair.core.queue import Places, queue
 from gpufair.core.reading import Reading
-from gpufair.core.record import NodeView, Workload, view
+from gpufair.core.record import NodeView, Record, Workload, view
 from gpufair.core.recording import record_event
 from gpufair.core.tree import Tree
-from gpufair.core.units import AllocationPath, Instant, Millis, WorkloadId
+from gpufair.core.units import AllocationPath, GpuMillis, Instant, Millis, WorkloadId
 from gpufair.core.wakeup import next_wakeup
 
 
 class State:
-    """The whole state of the scheduler. It changes through ``handle``, ``recover`` and ``forget`` only.
+    """The whole state of the scheduler. It changes through ``handle``, ``recover``, ``drop`` and ``recall`` only.
 
     Args:
         policy: Options.
@@ -262,16 +262,41 @@ class State:
         """What whoever submits this should be warned about; empty if nothing."""
         return advice(spec, self._facts)
 
-    def forget(self, before: Instant) -> None:
-        """Drop workloads that ended before an instant. What they were charged stays in the ledger."""
-        records = self._facts.records
-        gone = [
-            workload
-            for workload, record in records.items()
-            if record.phase is Phase.ENDED and record.ended_at is not None and record.ended_at < before
+    def forgettable(self, before: Instant) -> list[WorkloadId]:
+        """Workloads that ended before an instant and that nothing which lives is about: no decision depends on them."""
+        records = self._facts.records.values()
+        named = {other for record in records if record.phase is not Phase.ENDED for other in _named(record)}
+        return [
+            record.id
+            for record in records
+            if record.ended_at is not None and record.ended_at < before and record.id not in named
         ]
-        for workload in gone:
-            del records[workload]
+
+    def forget(self, before: Instant) -> None:
+        """Drop workloads that are ``forgettable``. What they were charged stays in the ledger."""
+        self.drop(self.forgettable(before))
+
+    def drop(self, workloads: Iterable[WorkloadId]) -> list[Record]:
+        """Drop these ended workloads, as far as they are here; their records, for ``recall``."""
+        records, self._reading = self._facts.records, None
+        return [
+            records.pop(workload)
+            for workload in workloads
+            if workload in records and records[workload].phase is Phase.ENDED
+        ]
+
+    def recall(self, record: Record, unit: int) -> None:
+        """Take an ended workload back that was dropped. To be asked about it only: no event names what was dropped.
+
+        Args:
+            record: As it was then.
+            unit: Parts of a GPU in which its charge was counted then.
+        """
+        facts, self._reading = self._facts, None
+        if record.id not in facts.records:
+            record.settled = GpuMillis(record.settled * (facts.weights.unit // unit))
+            record.weight = facts.weights.of(record.spec.shape.gpu_type)
+            facts.list_workload(record)
 
     def copy(self) -> State:
         """An independent copy, to try something on."""
@@ -284,3 +309,13 @@ class State:
             Inconsistent: One is broken: a bug.
         """
         validate(self._facts)
+
+
+def _named(record: Record) -> Iterator[WorkloadId]:
+    """Other workloads that decisions about this one may name or look at."""
+    if record.beneficiary is not None:
+        yield record.beneficiary
+    if record.reservation is not None:
+        yield from record.reservation.victims
+    if record.landing is not None:
+        yield from (other for other, _ in record.landing.staying)

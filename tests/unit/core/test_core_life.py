@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpufair.core import actions as act
 from gpufair.core import events as ev
+from gpufair.core.errors import UnknownWorkload
 from gpufair.core.model import Allocation, CheckpointRef, Kind, Node, Outcome, Phase, PreemptReason
 from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, WorkloadId
 from tests.world import CAUSE, PROMPT, Delays, World
@@ -326,3 +329,37 @@ def test_ended_workloads_can_be_forgotten() -> None:
         world.exit(name)
     world.state.forget(Instant(2_000))
     assert [workload.id for workload in world.state.workloads()] == ["two"]
+
+
+def test_what_a_decision_will_name_is_not_forgotten() -> None:
+    """Whom somebody makes room for may be cancelled before the room is there; the sentence names him all the same."""
+    world = preempted()
+    world.feed(ev.Cancelled(world.now, CAUSE, P))
+    before = Instant(world.now + 1)
+    assert world.state.forgettable(before) == []
+    world.state.forget(before)
+    world.advance(400)
+    parked = world.journal[-1].actions[0]
+    assert isinstance(parked, act.Park)
+    assert world.state.facts.label(P) in parked.why
+    world.feed(ev.Cancelled(world.now, CAUSE, V))
+    assert world.state.forgettable(before) == [P]
+
+
+def test_a_forgotten_workload_can_be_recalled_to_be_asked_about() -> None:
+    """As it was, also after its charge is counted in a finer unit."""
+    world = cluster()
+    world.submit("one", "a")
+    world.advance(1_000)
+    world.exit("one")
+    was = world.state.workload(WorkloadId("one"))
+    (record,), unit = world.state.drop([WorkloadId("one"), WorkloadId("none")]), world.state.facts.weights.unit
+    with pytest.raises(UnknownWorkload):
+        world.state.workload(WorkloadId("one"))
+    world.feed(ev.PolicyChanged(world.now, CAUSE, replace(world.policy, gpu_weights={"h200": 0.5})))
+    assert world.state.facts.weights.unit > unit
+    world.state.recall(record, unit)
+    assert world.state.workload(WorkloadId("one")) == was
+    world.submit("two", "a")
+    assert world.state.drop([WorkloadId("two")]) == []
+    world.state.validate()

@@ -16,6 +16,7 @@ from gpufair.client.reasons import AllocationExplanation
 from gpufair.client.types import Budgets as BudgetTree
 from gpufair.client.types import Status
 from gpufair.core import events as ev
+from gpufair.core.model import Phase
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, NodeName, after
 from gpufair.service.budgets import budget_changes
@@ -55,6 +56,8 @@ async def status(request: Request) -> Answer:
     def look(state: State) -> tuple[dict[str, int], int, int, int]:
         there = [view for view in state.nodes() if not view.lost]
         counts = Counter(record.phase.value for record in state.facts.records.values())
+        if it.runtime.past_count:
+            counts[Phase.ENDED.value] += it.runtime.past_count
         return dict(counts), len(there), sum(view.node.gpus for view in there), sum(view.free for view in there)
 
     counts, nodes, total, free = await it.runtime.read(look)

@@ -45,5 +45,5 @@ async def join(request: Request, body: Annotated[JoinPool | None, Body()] = None
             return str(record.spec.allocation), record.spec.user
         return str(next(iter(state.tree.open_to(who.name)), "")), who.name
 
-    allocation, user = await it.runtime.read(whom)
+    allocation, user = await it.runtime.read(whom, () if named is None else (named,))
     return _shown(await it.cpu_pool.join(), who) | {"allocation": allocation, "user": user}

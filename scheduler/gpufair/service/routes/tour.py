@@ -44,8 +44,9 @@ async def tour(request: Request, user: Annotated[PlainName | None, Query()] = No
 
         def look(state: State) -> dict[WorkloadId, WorkloadSpec]:
             records = state.facts.records
-            return {one: records[one].spec for one in week.strangers() if one in records}
+            return {one: records[one].spec for one in strangers if one in records}
 
-        for workload, spec in (await it.runtime.read(look)).items():
+        strangers = week.strangers()
+        for workload, spec in (await it.runtime.read(look, strangers)).items():
             week.story(workload).spec = spec
         return await asyncio.to_thread(tour_view, week, Record(since, now, cut=after > first), name)

@@ -20,8 +20,9 @@ from gpufair.core.units import WorkloadId
 from gpufair.service.insight.explained import explanation_view
 from gpufair.service.insight.outputs import MAX_PAGE_BYTES, log_of
 from gpufair.service.problems import BadRequest
+from gpufair.service.storage.ended import Wanted
 from gpufair.service.web.acting import Answer, Fields, Id, act, listed, owned, require_kernel, shown
-from gpufair.service.web.context import context, principal
+from gpufair.service.web.context import Context, context, principal
 from gpufair.service.web.contract import answers
 from gpufair.service.web.models import Extension, Nothing, PlainName, Resume, Submission
 from gpufair.service.web.pages import Cursor, Key, Limit, cut, place
@@ -61,7 +62,7 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
         dependencies.submit(turn, workload, spec, body.after, body.after_any)
         return True, turn.state.advice(spec)
 
-    (new, warnings), view = await it.runtime.do_to(workload, step)
+    (new, warnings), view = await it.runtime.do_to(workload, step, map(WorkloadId, (*body.after, *body.after_any)))
     if not new:
         response.status_code = 200
     if body.notify and not told.channels(user):
@@ -98,10 +99,34 @@ async def listing(
         later = begun is None or key > begun
         return later and mine and held and state in (None, record.phase) and user in (None, record.spec.user)
 
-    found = await it.runtime.views(wanted, None if limit is None else limit + 1)
-    told, following = cut(found, lambda view: [round(view["submitted_s"] * 1000), view["id"]], limit)
+    most = None if limit is None else limit + 1
+    found = await it.runtime.views(wanted, most)
+    if not holding and state in (None, Phase.ENDED) and (notebook is None or user is None or who.owns(user)):
+        whose = user if notebook is None or who.sees_all else who.name
+        asked = Wanted((-1, "") if begun is None else (int(begun[0]), str(begun[1])), whose, notebook)
+        found = await _with_past(it, found, asked, most)
+    told, following = cut(found, _key, limit)
     shown_ones = listed((view for view in told if view["leases"] or not holding), who, fields)
     return {"workloads": shown_ones, "next": following}
+
+
+def _key(view: Answer) -> Key:
+    return [round(view["submitted_s"] * 1000), view["id"]]
+
+
+async def _with_past(it: Context, found: list[Answer], asked: Wanted, most: int | None) -> list[Answer]:
+    """Those of the state and those that ended long ago, in one order. One may have left the state in between."""
+    known = {view["id"]: view for view in found}
+    count = 0
+    while most is None or count < most:
+        page = await it.runtime.past(asked)
+        known |= {view["id"]: view for view in page}
+        count += len(page)
+        if len(page) < asked.most:
+            break
+        at, last = _key(page[-1])
+        asked = replace(asked, after=(int(at), str(last)))
+    return sorted(known.values(), key=_key)[:most]
 
 
 @router.get("/{workload}", responses=answers(WorkloadView))
@@ -187,6 +212,7 @@ async def why(request: Request, workload: Id) -> Answer:
     """Why it is where it is, from the same state that decided."""
 
     name, it = WorkloadId(workload), context(request)
+    await it.runtime.view(name)
     detail = it.runtime.detail(name)
     answer = await it.runtime.think(lambda state: explanation_view(state, state.explain(name), len(state.queue())))
     if awaited := await it.runtime.read(lambda state: dependencies.waits_for(state, detail)):

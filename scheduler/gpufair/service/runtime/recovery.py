@@ -75,6 +75,8 @@ def _recovered(loaded: Loaded, validate: bool) -> Recovered:
                 f"journal entry {entry.seq} (written by gpufair {entry.core}) does not fit: {err}; "
                 "use the version that wrote it, or restore the journal from a backup"
             ) from err
+    # They could only be dropped now: what follows an older snapshot may still name them.
+    state.drop(WorkloadId(workload) for workload in loaded.gone)
     details: dict[WorkloadId, Detail] = {}
     for workload, detail in loaded.details.items():
         try:

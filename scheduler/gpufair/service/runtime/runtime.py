@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,15 +23,17 @@ from gpufair.core.events import TimePassed
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
 from gpufair.service.budgets import budget_changes
+from gpufair.service.runtime.attic import Attic, due
 from gpufair.service.runtime.backend import Backend
 from gpufair.service.runtime.broadcast import Broadcast
 from gpufair.service.runtime.meter import Meter
 from gpufair.service.runtime.recovery import Recovered, agree_on_stays, rebuild, recover, take_snapshot
 from gpufair.service.runtime.telling import Places, Teller, notices, places_for, places_of_all
-from gpufair.service.storage import announcements, budget_requests
+from gpufair.service.storage import announcements, budget_requests, ended
 from gpufair.service.storage.announcements import Board
 from gpufair.service.storage.audit import doer
 from gpufair.service.storage.budget_requests import Requests
+from gpufair.service.storage.ended import Wanted
 from gpufair.service.storage.journal import Journal
 from gpufair.service.storage.leadership import Deposed
 from gpufair.service.storage.outbox import Letter
@@ -90,6 +92,7 @@ class Runtime:
         self._doubtful: Turn | None = None  # its commit failed, but may have gone through
         self._snapshot_seq = 0
         self._saving: asyncio.Task[None] | None = None  # a snapshot
+        self._attic = Attic(journal)
         self._last_at = Instant(0)
         self._retry_at: Instant | None = None
         self._said = ""  # the problem with the journal that was logged last
@@ -107,6 +110,8 @@ class Runtime:
         """
         await self._rebuild()
         await agree_on_stays(self._journal, self._state)
+        if len(due(self._state)) > self._options.snapshot_every:
+            self._saving = asyncio.create_task(self._save(), name="runtime-snapshot")  # of before there was an attic
         self._teller.begin(self._state, self._details, self._board, self.now())
         self._task = asyncio.create_task(self._run(), name="runtime")
         self._refresher = asyncio.create_task(self._refresh(), name="runtime-refresh")
@@ -156,15 +161,19 @@ class Runtime:
         """
         return await self._ask(step).done
 
-    async def do_to(self, workload: WorkloadId, step: Step[R]) -> tuple[R, dict[str, Any]]:
+    async def do_to(
+        self, workload: WorkloadId, step: Step[R], others: Iterable[WorkloadId] = ()
+    ) -> tuple[R, dict[str, Any]]:
         """The same, with the Workload object as it is right after the step: nobody has to wait for the state once more.
+
+        The step finds it, and ``others``, in the state even if they ended long ago.
 
         Raises:
             GpufairError: What the step raised.
             StoreUnavailable: As with ``do``.
         """
         asked = self._ask(step)
-        asked.about = workload
+        asked.about, asked.looks_at = workload, (workload, *others)
         result = await asked.done
         assert asked.view is not None
         return result, asked.view
@@ -179,8 +188,10 @@ class Runtime:
         self._arrived.set()
         return asked
 
-    async def read(self, look: Callable[[State], R]) -> R:
+    async def read(self, look: Callable[[State], R], about: Iterable[WorkloadId] = ()) -> R:
         """What ``look`` returns for the committed state. It must be quick and must not keep the state.
+
+        The workloads that it is ``about`` it finds there even if they ended long ago, and so does who asks within a minute.
 
         Raises:
             GpufairError: What ``look`` raised.
@@ -190,7 +201,25 @@ class Runtime:
             # The loop is trying to reach the database; whoever only looks need not wait for that.
             if not self._sound and not self._readable:
                 await self._rebuild()
+            await self._attic.recall(about, self._state, self._details)
             return look(self._state)
+
+    async def past(self, wanted: Wanted) -> list[dict[str, Any]]:
+        """The Workload objects of those that ended long ago. ``views`` does not tell of them.
+
+        Raises:
+            StoreError: What is kept of one is damaged.
+            StoreUnavailable: They can't be read.
+        """
+        found = await self._journal.within(partial(ended.page, wanted=wanted))
+        return await self.read(
+            lambda state: [self._attic.seen(one, state, self._details, self._view) for one in found]
+        )
+
+    @property
+    def past_count(self) -> int:
+        """How many there are of those."""
+        return self._attic.beyond()
 
     async def think(self, about: Callable[[State], R]) -> R:
         """What ``about`` returns for the state as it is at this moment; for what takes longer than ``read`` may.
@@ -239,7 +268,7 @@ class Runtime:
             state.workload(workload)
             return self._view(workload)
 
-        return await self.read(look)
+        return await self.read(look, (workload,))
 
     async def views(
         self, only: Callable[[Any], bool] = lambda _record: True, most: int | None = None
@@ -311,7 +340,10 @@ class Runtime:
             if not self._sound:
                 await self._rebuild()
             self._retry_at = None
-            turn = Turn(self.now(), self._state, self._details, self._journal.seq + 1, self._waiting)
+            looked_at = [workload for asked in batch for workload in asked.looks_at]
+            await self._attic.recall(looked_at, self._state, self._details)
+            held = self._attic.held
+            turn = Turn(self.now(), self._state, self._details, self._journal.seq + 1, self._waiting, held)
             turn.requests, turn.board = self._requests.begun(), self._board.begun()
             if self._pass_time(turn):
                 culprit = self._take_steps(turn, batch)
@@ -426,8 +458,10 @@ class Runtime:
         except StoreUnavailable:
             if not self._readable:
                 self._adopt(recover(await self._journal.remembered(), self._options.validate))
+                await self._attic.adopt(self._state, reachable=False)
             raise
         self._adopt(recovered)
+        await self._attic.adopt(self._state)
         self._requests, self._board = requests, board
         self._sound = True
         turn, self._doubtful = self._doubtful, None
@@ -462,12 +496,21 @@ class Runtime:
         async with self._turning:
             if not self._sound:
                 return  # it may be ahead of the journal
-            state, seq = self._state.copy(), self._journal.seq
+            live, details, seq = self._state, self._details, self._journal.seq
+            state, leaving = live.copy(), self._attic.begin(live)
+        state.drop(leaving)
         self._snapshot_seq = seq  # if it fails, not at each event until there is room again
         try:
-            await self._journal.save_snapshot(await asyncio.to_thread(take_snapshot, state, seq))
+            if not await self._attic.write(seq, leaving, live, details):
+                return
+            taken = await asyncio.to_thread(take_snapshot, state, seq)
+            if self._state is not live:
+                return  # what was recovered meanwhile may have more in it that the journal goes on to name
+            await self._journal.save_snapshot(taken)
         except (StoreUnavailable, Deposed) as err:
             _log.warning("no snapshot was saved (%s); the journal alone is enough", err)
+        async with self._turning:
+            self._teller.forget(self._attic.finish(self._state, self._details))
 
     # -- telling --------------------------------------------------------------------------------------------------
 

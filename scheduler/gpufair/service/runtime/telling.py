@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -95,6 +95,11 @@ class Teller:
                 self._shown[workload] = view
                 changed.append(view)
         self._broadcast.publish(changed)
+
+    def forget(self, workloads: Iterable[WorkloadId]) -> None:
+        """Nothing is told of these any more."""
+        for workload in workloads:
+            self._shown.pop(workload, None)
 
     def announce(self, board: Board, state: State, now: Instant) -> None:
         """Tell subscribers what everybody is to see, if that has changed."""

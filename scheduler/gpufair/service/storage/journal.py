@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 import sqlalchemy as sa
 
+from gpufair.service.storage.ended import Ended
 from gpufair.service.storage.outbox import Letter
 from gpufair.service.storage.stays import Writes
 from gpufair.service.storage.store import Entry, Loaded, NewEntry, Place, Snapshot, Store
@@ -73,6 +74,10 @@ class Journal:
     async def load(self) -> Loaded:
         """``Store.load``."""
         return await self._call(self._store.load)
+
+    async def put_away(self, seq: int, those: Sequence[Ended]) -> int:
+        """``Store.put_away``."""
+        return await self._call(self._store.put_away, seq, those)
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """``Store.save_snapshot``."""

@@ -19,11 +19,11 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from gpufair.service.storage import announcements, audit, budget_history, budget_requests, outbox, stays, tokens
+from gpufair.service.storage import announcements, audit, budget_history, budget_requests, ended, outbox, stays, tokens
 from gpufair.service.storage.database import LEADER_LOCK, POSTGRESQL, SQLITE, StoreError, metadata
 
-SCHEMA_VERSION: Final = 8
-_MODULES: Final = (audit, outbox, stays, budget_requests, budget_history, tokens, announcements)  # they define tables
+SCHEMA_VERSION: Final = 9
+_MODULES: Final = (audit, outbox, stays, budget_requests, budget_history, tokens, announcements, ended)  # they define tables
 _CREATION: Final = 0x67707566  # PostgreSQL's advisory lock of whoever creates or upgrades; "gpuf"
 _MIGRATIONS: Final = Path(__file__).with_name("migrations")
 _upgrading = threading.Lock()  # alembic keeps what it works on in a global

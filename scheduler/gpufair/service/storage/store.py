@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from gpufair.service.storage import outbox, schema
+from gpufair.service.storage import ended, outbox, schema
 from gpufair.service.storage.database import (
     JOURNAL_FILE,
     Place,
@@ -26,6 +26,7 @@ from gpufair.service.storage.database import (
     sqlite_url,
     translated,
 )
+from gpufair.service.storage.ended import Ended
 from gpufair.service.storage.leadership import fence, name_of
 from gpufair.service.storage.outbox import Letter
 from gpufair.service.storage.schema import SCHEMA_VERSION
@@ -86,11 +87,15 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a start needs: the last good snapshot, the entries after it, the service's details by workload."""
+    """What a start needs: the last good snapshot, the entries after it, the service's details by workload.
+
+    ``gone`` are workloads that left the state since that snapshot, for the table of ended ones.
+    """
 
     snapshot: Snapshot | None
     tail: tuple[Entry, ...]
     details: Mapping[str, dict[str, Any]]
+    gone: Collection[str] = ()
 
 
 class Store:
@@ -117,6 +122,7 @@ class Store:
         self._snapshot: Snapshot | None = None
         self._tail: list[Entry] = []  # after it
         self._kept: dict[str, dict[str, Any]] = {}
+        self._gone: dict[str, int] = {}  # who left the state since the snapshot, and at which entry
         place = Place(place) if isinstance(place, str) else place
         self._shown = place.shown
         self._engine = open_engine(place, name=name_of(epoch) if epoch else "gpufair")
@@ -201,6 +207,23 @@ class Store:
                 self._kept[workload] = dict(detail)
         return [row["seq"] for row in rows]
 
+    def put_away(self, seq: int, those: Sequence[Ended]) -> int:
+        """Write ended workloads down in their own table, which a snapshot after ``seq`` is then saved without.
+
+        Returns: How many were not there yet.
+
+        Raises:
+            StoreUnavailable: They could not be written; nothing has changed, unless it is ``in_doubt``.
+        """
+        ids = [str(one.record.id) for one in those]
+        with self._writing() as connection:
+            new = ended.write(connection, seq, those)
+            connection.execute(sa.delete(_details).where(_details.c.workload.in_(ids)))
+        for workload in ids:
+            self._kept.pop(workload, None)
+            self._gone[workload] = seq
+        return new
+
     def save_snapshot(self, snapshot: Snapshot) -> None:
         """Keep ``snapshot``, and of the older ones the last few.
 
@@ -221,6 +244,7 @@ class Store:
             connection.execute(sa.delete(_snapshots).where(_snapshots.c.seq < oldest))
         self._snapshot = snapshot
         self._tail = [entry for entry in self._tail if entry.seq > snapshot.seq]
+        self._gone = {workload: seq for workload, seq in self._gone.items() if seq >= snapshot.seq}
 
     def load(self) -> Loaded:
         """The last undamaged snapshot and all entries after it, checked.
@@ -237,6 +261,7 @@ class Store:
             if begin and not digest:
                 raise StoreError(f"journal entry {begin} is missing; restore the journal from a backup")
             details = {row.workload: json.loads(row.detail) for row in connection.execute(sa.select(_details))}
+            gone = dict(ended.since(connection, begin))
         tail: list[Entry] = []
         self.went_through = False
         for seq, row in enumerate(rows, begin + 1):
@@ -250,12 +275,12 @@ class Store:
             tail.append(entry)
             self.went_through |= self._doubt == (seq, digest)
         self._seq, self._digest, self._doubt = begin + len(tail), digest, None
-        self._snapshot, self._tail, self._kept = snapshot, tail, details
-        return Loaded(snapshot, tuple(tail), details)
+        self._snapshot, self._tail, self._kept, self._gone = snapshot, tail, details, gone
+        return Loaded(snapshot, tuple(tail), details, tuple(gone))
 
     def remembered(self) -> Loaded:
         """The same as of the last load and all that was committed since, without asking the database."""
-        return Loaded(self._snapshot, tuple(self._tail), dict(self._kept))
+        return Loaded(self._snapshot, tuple(self._tail), dict(self._kept), tuple(self._gone))
 
     def entries(self, after: int = 0, limit: int = 10_000) -> tuple[Entry, ...]:
         """Up to ``limit`` entries after the entry ``after``.

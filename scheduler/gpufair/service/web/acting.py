@@ -47,7 +47,8 @@ async def owned(request: Request, workload: str) -> Workload:
         UnknownWorkload: There is none.
         Forbidden: It is somebody else's.
     """
-    known = await context(request).runtime.read(lambda state: state.workload(WorkloadId(workload)))
+    name = WorkloadId(workload)
+    known = await context(request).runtime.read(lambda state: state.workload(name), (name,))
     principal(request).require_owner(known.spec.user, f"workload {workload!r}")
     return known
 

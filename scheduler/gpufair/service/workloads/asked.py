@@ -53,6 +53,7 @@ class Asked(Generic[R]):
     error: GpufairError | None = None
     about: WorkloadId | None = None  # whoever asks wants to see this one, as it is once the step is durable
     view: dict[str, Any] | None = None
+    looks_at: tuple[WorkloadId, ...] = ()  # whom the step finds in the state even if they ended long ago
     since: float = field(default_factory=time.monotonic)  # when it was asked
 
     def answer(self) -> None:

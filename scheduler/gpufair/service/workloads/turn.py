@@ -38,6 +38,7 @@ class Turn:
     _details: dict[WorkloadId, Detail]  # committed ones
     _next_seq: int
     _waiting: Collection[WorkloadId] = ()  # who is withheld from the queue, by what is committed
+    _held: Collection[WorkloadId] = ()  # who ended long ago, and is in the state for questions only
     entries: list[NewEntry] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     actions: list[act.Action] = field(default_factory=list)
@@ -66,6 +67,8 @@ class Turn:
             GpufairError: The core refused the event; nothing has changed.
         """
         actions = self.state.handle(event)
+        if getattr(event, "workload", None) in self._held:
+            return actions  # a late report, which changes nothing: whoever recovers the state finds no such workload
         self.entries.append(
             NewEntry(
                 event.at, codec.dump_event(event), codec.dump_actions(actions), codec.policy_digest(self.state.policy)
