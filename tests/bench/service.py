@@ -114,6 +114,11 @@ def _decided(url: str, folder: Path) -> dict[str, float]:
     return {"decisions": buckets["+Inf"], "late": buckets["+Inf"] - buckets[str(DECIDED_MS / 1000)]}
 
 
+def slower(seen: dict[str, Any]) -> float:
+    """How much slower the machine was than that of the reference. No more than was asked can be reached on a faster one."""
+    return max(1.0, float(seen["cpu_scale"]))
+
+
 def _notes(seen: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in seen.items() if name != "failed"}
 
@@ -121,7 +126,7 @@ def _notes(seen: dict[str, Any]) -> dict[str, Any]:
 def service_submits() -> Result:
     """Submissions that were answered per second, durable, while all others are there."""
     seen = crowded()
-    return Result(seen["per_s"], "submissions per s", SUBMITS_PER_S * 0.99 / seen["cpu_scale"], at_least=True, notes=_notes(seen))
+    return Result(seen["per_s"], "submissions per s", SUBMITS_PER_S * 0.99 / slower(seen), at_least=True, notes=_notes(seen))
 
 
 def service_submit_cpu() -> Result:
@@ -134,16 +139,16 @@ def service_submit_cpu() -> Result:
     return Result(seen["cpu_ms_per_submit"], "ms CPU of the service a submission", limit, notes=_notes(seen))
 
 
-def service_postgresql() -> Result:
+def service_submits_postgresql() -> Result:
     """As ``service_submits``, on PostgreSQL."""
     seen = crowded_postgresql()
-    return Result(seen["per_s"], "submissions per s", SUBMITS_PER_S * 0.99 / seen["cpu_scale"], at_least=True, notes=_notes(seen))
+    return Result(seen["per_s"], "submissions per s", SUBMITS_PER_S * 0.99 / slower(seen), at_least=True, notes=_notes(seen))
 
 
 def service_submit_p99() -> Result:
     """From the moment at which a submission is due to its answer."""
     seen = crowded()
-    return Result(seen["p99_ms"], "ms to the answer, p99", LATE_MS * seen["cpu_scale"], notes=_notes(seen))
+    return Result(seen["p99_ms"], "ms to the answer, p99", LATE_MS * slower(seen), notes=_notes(seen))
 
 
 def service_decisions() -> Result:
@@ -161,7 +166,7 @@ def service_memory() -> Result:
 CASES = {
     "service_submits": service_submits,
     "service_submit_cpu": service_submit_cpu,
-    "service_postgresql": service_postgresql,
+    "service_submits_postgresql": service_submits_postgresql,
     "service_submit_p99": service_submit_p99,
     "service_decisions": service_decisions,
     "service_memory": service_memory,
