@@ -1,19 +1,14 @@
-"""The service and its journal: how soon it is back with 100,000 entries, and what a PostgreSQL costs it.
-
-(``service`` measures it on SQLite.) Submissions come at a fixed rate whatever becomes of the earlier ones (an open loop), so that a service which falls behind
-shows it. Each is timed from the moment at which it was due.
-"""
+"""How soon a service is back with 100,000 entries in its journal."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +27,7 @@ from gpufair.service.storage.ended import Ended
 from gpufair.service.storage.store import NewEntry, Store, sqlite_url
 from gpufair.service.workloads.details import Detail
 from tests.bench.result import CALIBRATED_S, Result, calibration
-from tests.postgres import postgres
 
-RATE = 300.0  # submissions a second that are offered
-FOR_S = 15.0
-CONNECTIONS = 32
 ENTRIES = 100_000
 SNAPSHOT_EVERY = 1000
 LIMIT_S = 3.0
@@ -46,17 +37,15 @@ budgets = "budgets.toml"
 [[node]]
 name = "n1"
 gpus = 8
-{store}
 """
 LAUNCH = {"type": "command", "argv": ["true"], "cwd": "/"}
 
 
 @contextmanager
-def service(folder: Path, database: str = "") -> Iterator[tuple[httpx.URL, str]]:
+def service(folder: Path) -> Iterator[tuple[httpx.URL, str]]:
     """A running service: its address and the operator's token. It is killed in the end, as in an accident."""
     (folder / "budgets.toml").write_text('[[allocation]]\npath = "a"\n')
-    store = f'[store]\nurl = "{database}"' if database else ""
-    (folder / "g.toml").write_text(CONFIG.format(store=store))
+    (folder / "g.toml").write_text(CONFIG)
     state = folder / "state"
     command = [sys.executable, "-m", "gpufair.cli", "serve", "--config", str(folder / "g.toml"), "--state-dir", str(state)]
     (state / "service.json").unlink(missing_ok=True)
@@ -76,41 +65,6 @@ def service(folder: Path, database: str = "") -> Iterator[tuple[httpx.URL, str]]
             with suppress(psutil.Error):
                 if any(str(folder) in word for word in one.cmdline()):
                     one.kill()
-
-
-async def _submit(url: httpx.URL, token: str) -> tuple[list[float], float]:
-    """Latencies in ms, and how many a second were answered."""
-    limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
-    headers = {"Authorization": f"Bearer {token}"}
-    latencies: list[float] = []
-    async with httpx.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=60) as client:
-        # Nothing starts, so that all wait in the queue and no workload takes a processor from the service.
-        (await client.post("/api/v1/nodes/n1/cordon")).raise_for_status()
-        begun = time.perf_counter()
-
-        async def one(number: int) -> None:
-            due = begun + number / RATE
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            body = {"id": f"w{number}", "kind": "batch", "allocation": "a", "gpus": 8, "launch": LAUNCH}
-            answer = await client.post("/api/v1/workloads", json=body)
-            assert answer.status_code == 201, answer.text
-            latencies.append((time.perf_counter() - due) * 1000)
-
-        await asyncio.gather(*(one(number) for number in range(int(RATE * FOR_S))))
-        return latencies, len(latencies) / (time.perf_counter() - begun)
-
-
-def postgresql() -> Result:
-    """Submissions taken in with a PostgreSQL on this machine, which shares its processors. For information: no limit."""
-    with ExitStack() as stack:
-        name = stack.enter_context(tempfile.TemporaryDirectory(prefix="gpufair-bench-", ignore_cleanup_errors=True))
-        database = stack.enter_context(postgres(on_disk=True)).database()
-        url, token = stack.enter_context(service(Path(name), database))
-        latencies, rate = asyncio.run(_submit(url, token))
-    latencies.sort()
-    at = {f"p{share}_ms": round(latencies[int(len(latencies) * share / 100)], 1) for share in (50, 90, 99)}
-    notes: dict[str, float | str] = {**at, "offered_per_s": RATE, "scale": round(calibration() / CALIBRATED_S, 2)}
-    return Result(rate, "submissions/s", 0.0, at_least=True, notes=notes)
 
 
 def write_journal(folder: Path, entries: int) -> None:
@@ -181,9 +135,12 @@ def restart() -> Result:
                 assert answer.status_code == 200
                 entries = httpx.get(f"{url}/api/v1/queue", headers={"Authorization": f"Bearer {token}"}, timeout=60)
                 assert entries.status_code == 200
+                pid = json.loads((folder / "state" / "service.json").read_text())["pid"]
+                memory_mb = round(psutil.Process(pid).memory_info().rss / 1e6)
         scale = max(1.0, calibration() / CALIBRATED_S)
         notes: dict[str, float | str] = {"slowest_s": round(max(times), 2), "entries": ENTRIES - 1, "scale": round(scale, 2)}
+        notes["memory_mb"] = memory_mb
         return Result(sorted(times)[1], "s", LIMIT_S * scale, notes=notes)
 
 
-CASES = {"service_postgresql": postgresql, "service_restart": restart}
+CASES = {"service_restart": restart}
