@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import time
+import urllib.request
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+from prometheus_client.parser import text_string_to_metric_families
 
 from gpufair.service.identity.secrets import Secrets
 from gpufair.wire import API_VERSION, HEARTBEAT_S, AgentHello, NodeInventory, to_json
@@ -25,6 +27,7 @@ from gpufair.wire import API_VERSION, HEARTBEAT_S, AgentHello, NodeInventory, to
 NODES, GPUS, QUEUED, STREAMS, SUBMITTERS = 1_000, 8, 5_000, 200, 24
 COMMAND = {"type": "command", "argv": ["true"], "cwd": "/"}
 LIMIT_S = 600.0
+DECIDED_S = 0.25
 
 
 class Line:
@@ -202,11 +205,13 @@ async def play(url: str, folder: Path, service: psutil.Process, seconds: float, 
     await asyncio.sleep(5)
     resting_s = (used_s(service) - resting_s) / 5
     busy_s = used_s(service)
+    decisions, too_late = await asyncio.to_thread(decided, crowd)
     begun = time.perf_counter()
     reached = await crowd.sustained(seconds, per_s)
     busy_s = used_s(service) - busy_s
     took_s = time.perf_counter() - begun
     late = sorted(crowd.late_s)
+    counted = await asyncio.to_thread(decided, crowd)
     for task in crowd.tasks:
         task.cancel()
     await asyncio.gather(*crowd.tasks, return_exceptions=True)
@@ -220,9 +225,21 @@ async def play(url: str, folder: Path, service: psutil.Process, seconds: float, 
         "p50_ms": statistics.median(late) * 1000,
         "p99_ms": late[int(len(late) * 0.99)] * 1000,
         "max_ms": late[-1] * 1000,
+        "decisions": counted[0] - decisions,
+        "late": counted[1] - too_late,
         "streamed_mb": (crowd.heard - before) / 1e6,
         "failed": crowd.failed[:5],
     }
+
+
+def decided(crowd: Crowd) -> tuple[float, float]:
+    """How many decisions there were so far, and how many of them came later than they may."""
+    headers = {"Authorization": f"Bearer {crowd.secrets.operator_token()}"}
+    with urllib.request.urlopen(urllib.request.Request(f"{crowd.url}/metrics", headers=headers), timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    delays = next(family for family in families if family.name == "gpufair_decision_delay_seconds")
+    buckets = {sample.labels["le"]: sample.value for sample in delays.samples if sample.name.endswith("_bucket")}
+    return buckets["+Inf"], buckets["+Inf"] - buckets[str(DECIDED_S)]
 
 
 def used_s(process: psutil.Process) -> float:

@@ -61,11 +61,12 @@ class Cluster(RuleBasedStateMachine):
     @rule(one=NUMBERS, two=NUMBERS, three=NUMBERS)
     def a_refused_event_changes_nothing(self, one: int, two: int, three: int) -> None:
         before, entries = snapshot(self.world.state), len(self.world.journal)
-        trial = self.world.state.copy()
+        trial, frozen = self.world.state.copy(), self.world.state.frozen()
         try:
             self._do(Command(0, "cancel" if one % 2 else "park", one, two, three))
         except GpufairError:  # pragma: no cover (the world catches them)
             raise AssertionError from None
+        assert snapshot(frozen) == before  # whatever went on meanwhile
         if len(self.world.journal) == entries:
             assert snapshot(self.world.state) == before == snapshot(trial)
 

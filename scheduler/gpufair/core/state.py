@@ -302,6 +302,10 @@ class State:
         """An independent copy, to try something on."""
         return State.of(self._facts.copy(), self._validates)
 
+    def frozen(self) -> State:
+        """An independent copy for ``snapshot`` only, made in less time: it cannot be asked anything, nor go on."""
+        return State.of(self._facts.copy(listed=False))
+
     def validate(self) -> None:
         """Check every invariant that can be seen in one state.
 

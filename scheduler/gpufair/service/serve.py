@@ -37,6 +37,7 @@ from gpufair.service.identity.secrets import Secrets
 from gpufair.service.identity.token_files import write_tokens
 from gpufair.service.lifecycle import bootstrap, closing
 from gpufair.service.lifecycle.certificates import Certificates
+from gpufair.service.lifecycle.interpreter import prepare
 from gpufair.service.lifecycle.lifetime import Lifetime
 from gpufair.service.lifecycle.listening import ServeError, Server, listen, only_service, url_of
 from gpufair.service.lifecycle.standby import options as http_options
@@ -89,6 +90,7 @@ def run(
     except GpufairError as err:
         print(f"gpufair serve: {err}", file=sys.stderr)  # noqa: T201  # the console is the interface
         return EXIT_USAGE
+    prepare()
     try:
         asyncio.run(serve(options, find_state_dir(state_dir), embedded=embedded, config_file=config_file))
     except (GpufairError, OSError) as err:

@@ -244,13 +244,13 @@ class Runtime:
     async def write_down(self, write: Callable[[State, int], R]) -> R:
         """What ``write`` returns for the state exactly as the journal has it, and the number of its last entry.
 
-        As with ``think`` it has a copy of its own, in a thread; but no time has passed on it.
+        As with ``think`` it has a copy of its own, in a thread; but no time has passed on it, and it is ``frozen``.
 
         Raises:
             StoreUnavailable: As with ``read``.
         """
         async with self._thinking:
-            state, seq = await self.read(lambda state: (state.copy(), self._journal.seq))
+            state, seq = await self.read(lambda state: (state.frozen(), self._journal.seq))
             return await asyncio.to_thread(write, state, seq)
 
     def detail(self, workload: WorkloadId) -> Detail:
@@ -497,7 +497,7 @@ class Runtime:
             if not self._sound:
                 return  # it may be ahead of the journal
             live, details, seq = self._state, self._details, self._journal.seq
-            state, leaving = live.copy(), self._attic.begin(live)
+            state, leaving = live.frozen(), self._attic.begin(live)
         state.drop(leaving)
         self._snapshot_seq = seq  # if it fails, not at each event until there is room again
         try:
