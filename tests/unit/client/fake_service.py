@@ -146,8 +146,9 @@ class FakeService:
                     for name, value in {"Content-Type": "application/json", **reply.headers}.items():
                         self.send_header(name, value)
                     self.send_header("Content-Length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
+                    with suppress(ConnectionError):  # a client may refuse to read all of it
+                        self.end_headers()
+                        self.wfile.write(body)
 
             do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815  # the base class's names
 
