@@ -19,7 +19,18 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from gpufair.client import Client, Disconnected, Refused, Resync, Synced, Workload, WorkloadEvent, ensure_service
+from gpufair.client import (
+    Announced,
+    Client,
+    Disconnected,
+    Refused,
+    Resync,
+    Synced,
+    Workload,
+    WorkloadEvent,
+    ensure_service,
+)
+from gpufair.client.announcing import Announcements
 from gpufair.client.embedded import StartFailed
 from gpufair.client.endpoint import from_folder
 from gpufair.node import checkpoint
@@ -331,6 +342,7 @@ def test_the_event_stream_of_the_real_service(served: Place) -> None:
     with Client(state_dir=served.state) as client, Client(state_dir=served.state) as listener:
         events = listener.events(holder=True)
         assert isinstance(next(events), Resync)
+        assert next(events) == Announced(Announcements((), (), more=False))
         assert next(events) == Synced(frozenset())
         made = sleeper(client, "train", "ria", "language/digits")
         states: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -29,8 +30,10 @@ def preempted(live: LiveKernel, place: Place, *, interrupt: bool = True) -> dict
     """Notice, checkpoint and interrupt, as a supervisor does."""
     live.ask("gpufair_notice_request", text="make room", deadline_s=time.time() + 30)
     asked = live.send("gpufair_checkpoint_request", id="c9", sequence=9, wait_s=30, hold_s=30, **place)
-    if interrupt:
+    for _ in range(5 if interrupt else 0):  # one may reach the cell where Python can only report it, not raise it
         live.interrupt()
+        with suppress(AssertionError):
+            return live.answer(asked, 5.0)
     return live.answer(asked)
 
 
