@@ -87,7 +87,7 @@ def _start(archive: Archive, begin: str | None) -> tuple[dict[str, Any] | None, 
                 f"the journal keeps no whole snapshot after entry {seq}; it keeps them after: {known}. "
                 "Name one of these, or leave --from out"
             )
-        return json.loads(snapshot.state), seq
+        return json.loads(snapshot.text()), seq
     data = read_file(Path(begin))
     return data["state"], data["seq"]
 

@@ -487,10 +487,10 @@ class Facts:
             for name, node in self.nodes.items()
         }
         if not listed:
-            twin.records = {name: replace(record) for name, record in self.records.items()}
+            twin.records = {name: record.copy() for name, record in self.records.items()}
             return twin
         for record in self.records.values():
-            twin.list_workload(replace(record))
+            twin.list_workload(record.copy())
         twin.list_nodes()
         return twin
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpufair.service.storage.store import JOURNAL_FILE
+from gpufair.service.storage.store import JOURNAL_FILE, Snapshot
 from gpufair.sim import read_trace
 from tests.unit.cli.conftest import Gpufair, run
 from tests.unit.client.fake_service import FakeService, Reply, problem
@@ -58,11 +58,11 @@ def test_an_export_and_a_snapshot_file_are_read_back(journal: Path, tmp_path: Pa
     assert run("replay", str(journal), "--export", str(out)).code == 0
     assert run("replay", str(out)).code == 0
     with sqlite3.connect(journal / JOURNAL_FILE) as db:
-        seq, state = db.execute("SELECT seq, state FROM snapshots ORDER BY seq LIMIT 1").fetchone()
+        kept = Snapshot(*db.execute("SELECT seq, at_ms, state FROM snapshots ORDER BY seq LIMIT 1").fetchone())
     db.close()
-    (tmp_path / "snapshot.json").write_text(json.dumps({"seq": seq, "at_s": 1.0, "state": json.loads(state)}))
+    (tmp_path / "snapshot.json").write_text(json.dumps({"seq": kept.seq, "at_s": 1.0, "state": json.loads(kept.text())}))
     seen = run("replay", str(out), "--from", str(tmp_path / "snapshot.json"), "--json").json
-    assert (seen["identical"], seen["from"]) == (True, seq)
+    assert (seen["identical"], seen["from"]) == (True, kept.seq)
 
 
 def test_an_export_as_a_trace(journal: Path, tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ async def test_the_journal_is_replayed_to_the_byte(tmp_path: Path) -> None:
         for seq in archive.snapshots():
             kept = archive.snapshot(seq)
             assert kept is not None
-            assert replay(archive.entries(seq), json.loads(kept.state), seq).same
+            assert replay(archive.entries(seq), json.loads(kept.text()), seq).same
 
 
 async def test_those_of_an_older_service_leave_at_its_first_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

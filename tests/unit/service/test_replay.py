@@ -68,7 +68,7 @@ def replayed(path: Path, seq: int = 0) -> Replayed:
     with open_archive(path) as archive:
         snapshot = archive.snapshot(seq) if seq else None
         assert not seq or snapshot is not None
-        return replay(archive.entries(seq), json.loads(snapshot.state) if snapshot else None, seq)
+        return replay(archive.entries(seq), json.loads(snapshot.text()) if snapshot else None, seq)
 
 
 def files(folder: Path) -> dict[str, str]:

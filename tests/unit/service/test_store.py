@@ -124,6 +124,17 @@ def test_a_damaged_snapshot_is_passed_over(url: str) -> None:
     store.close()
 
 
+def test_a_snapshot_is_packed_and_one_of_before_is_read_as_well() -> None:
+    """Compressed in the thread that made it: the one that commits has little to write."""
+    text = '{"workloads":[' + ",".join(['{"name":"ä"}'] * 10_000) + "]}"
+    packed = Snapshot.of(7, 1000, text)
+    assert (packed.text(), Snapshot(7, 1000, text).text()) == (text, text)
+    assert len(packed.state) < len(text) / 50
+    for broken in ("zlib:x", "zlib:AAAA", packed.state[:-8]):
+        with pytest.raises(ValueError, match=r"."):
+            Snapshot(7, 1000, broken).text()
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [

@@ -105,7 +105,7 @@ def take_snapshot(state: State, seq: int) -> Snapshot:
     plain = core_snapshot.snapshot(state, lambda: time.sleep(0))
     # Nor does json, so it is never given much at a time.
     workloads = ",".join(map(_text, plain.pop("workloads")))
-    return Snapshot(seq, state.now, f'{{"workloads":[{workloads}],{_text(plain)[1:]}')
+    return Snapshot.of(seq, state.now, f'{{"workloads":[{workloads}],{_text(plain)[1:]}')
 
 
 def _text(plain: object) -> str:
@@ -117,7 +117,7 @@ def _begin(snapshot: Snapshot | None, validate: bool) -> State:
         # Never the configured options: those are journalled as the first event, so that a recovery repeats exactly.
         return State(validate=validate)
     try:
-        return core_snapshot.restore(json.loads(snapshot.state), validate)
+        return core_snapshot.restore(json.loads(snapshot.text()), validate)
     except (GpufairError, ValueError) as err:
         raise StoreError(
             f"the snapshot after journal entry {snapshot.seq} cannot be read ({err}); "

@@ -7,8 +7,10 @@ All methods block; ``gpufair.service.storage.journal`` calls them in one thread.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -56,6 +58,7 @@ __all__ = [
 R = TypeVar("R")
 
 KEPT_SNAPSHOTS: Final = 3
+_PACKED: Final = "zlib:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,29 @@ class Entry(NewEntry):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The core's state after the entry ``seq``, as a JSON text."""
+    """The core's state after the entry ``seq``, as it is kept: ``of`` and ``text`` know the form."""
 
     seq: int
     at_ms: int
     state: str
+
+    @classmethod
+    def of(cls, seq: int, at_ms: int, text: str) -> Snapshot:
+        """``text``: the state's JSON. That of a large lab has 16 MB of much the same: commits would wait for it."""
+        return cls(seq, at_ms, _PACKED + base64.b64encode(zlib.compress(text.encode(), 1)).decode())
+
+    def text(self) -> str:
+        """The state's JSON.
+
+        Raises:
+            ValueError: It is packed in no way that is known here.
+        """
+        if not self.state.startswith(_PACKED):
+            return self.state  # of before they were packed
+        try:
+            return zlib.decompress(base64.b64decode(self.state.removeprefix(_PACKED), validate=True)).decode()
+        except zlib.error as err:
+            raise ValueError(f"it cannot be unpacked: {err}") from err
 
 
 @dataclass(frozen=True, slots=True)
