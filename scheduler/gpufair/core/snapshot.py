@@ -32,13 +32,13 @@ from gpufair.core.units import Instant, PoolName
 from gpufair.core.weights import Weights
 
 VERSION: Final = 1
-_BREATH: Final = 64  # workloads: about 3 ms
+_BREATH: Final = 16  # workloads: about 1 ms
 
 T = TypeVar("T")
 Journal = Iterable[tuple[Event, Iterable[Action]]]
 
 
-def snapshot(state: State, breathe: Callable[[], None] | None = None) -> Plain:
+def snapshot(state: State, breathe: Callable[[], object] | None = None) -> Plain:
     """The state as JSON-able values. Two states that would decide alike for ever have equal snapshots.
 
     ``breathe`` is called now and then, so that a thread which writes a large one can let others of its process work.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from gpufair.service.storage.journal import Journal
 from gpufair.service.storage.store import Loaded, Snapshot, StoreError
 from gpufair.service.workloads.details import Detail
 
+_AT_ONCE: Final = 64  # workloads as text: about a millisecond
 SINCE_KEY: Final = "stays-since"  # Unix milliseconds from which on all stays are known
 
 
@@ -99,13 +99,20 @@ async def agree_on_stays(journal: Journal, state: State) -> None:
         await journal.set_meta(SINCE_KEY, str(state.now))
 
 
-def take_snapshot(state: State, seq: int) -> Snapshot:
-    """The state after entry ``seq``. To be called in a thread, on a copy: of a large lab it takes half a second."""
-    # A compiled core does not let other threads in by itself.
-    plain = core_snapshot.snapshot(state, lambda: time.sleep(0))
-    # Nor does json, so it is never given much at a time.
-    workloads = ",".join(map(_text, plain.pop("workloads")))
-    return Snapshot.of(seq, state.now, f'{{"workloads":[{workloads}],{_text(plain)[1:]}')
+def take_snapshot(state: State, seq: int, breathe: Callable[[], object] = lambda: None) -> Snapshot:
+    """The state after entry ``seq``. To be called in a thread, on a copy.
+
+    Args:
+        breathe: Called after each millisecond or so of work, to leave others something of the interpreter. There is a second
+            of work in a large lab: a thread that took half of a Python which has enough to do made everybody wait.
+    """
+    plain = core_snapshot.snapshot(state, breathe)
+    texts: list[str] = []
+    for workload in plain.pop("workloads"):
+        if len(texts) % _AT_ONCE == 0:
+            breathe()
+        texts.append(_text(workload))
+    return Snapshot.of(seq, state.now, f'{{"workloads":[{",".join(texts)}],{_text(plain)[1:]}')
 
 
 def _text(plain: object) -> str:

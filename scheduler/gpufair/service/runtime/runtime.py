@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -52,6 +53,7 @@ MAX_THINKING = 2
 STORE_RETRY = Millis(1000)
 REFRESH_PAUSE = 9  # times as long as telling some of those who wait takes
 REFRESHED = 64  # workloads that are looked at again in one go: about 10 ms
+PAUSE_S = 0.005  # of who writes a snapshot, after each millisecond of work: there is time
 REFRESH_S = 0.25  # queue positions and estimates are told to subscribers at most that often
 
 _log = logging.getLogger(__name__)
@@ -92,6 +94,7 @@ class Runtime:
         self._doubtful: Turn | None = None  # its commit failed, but may have gone through
         self._snapshot_seq = 0
         self._saving: asyncio.Task[None] | None = None  # a snapshot
+        self._hurry = threading.Event()  # somebody waits for one
         self._attic = Attic(journal)
         self._last_at = Instant(0)
         self._retry_at: Instant | None = None
@@ -488,9 +491,13 @@ class Runtime:
 
     async def snapshot(self) -> None:
         """Save a snapshot now, so that the next start is quick."""
-        if self._saving is not None:
-            await asyncio.gather(self._saving, return_exceptions=True)
-        await self._save()
+        self._hurry.set()
+        try:
+            if self._saving is not None:
+                await asyncio.gather(self._saving, return_exceptions=True)
+            await self._save()
+        finally:
+            self._hurry.clear()
 
     async def _save(self) -> None:
         async with self._turning:
@@ -503,7 +510,7 @@ class Runtime:
         try:
             if not await self._attic.write(seq, leaving, live, details):
                 return
-            taken = await asyncio.to_thread(take_snapshot, state, seq)
+            taken = await asyncio.to_thread(take_snapshot, state, seq, partial(self._hurry.wait, PAUSE_S))
             if self._state is not live:
                 return  # what was recovered meanwhile may have more in it that the journal goes on to name
             await self._journal.save_snapshot(taken)
