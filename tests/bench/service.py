@@ -115,16 +115,6 @@ def service_submits() -> Result:
     return Result(seen["per_s"], "submissions per s", SUBMITS_PER_S * 0.99 / slower(seen), at_least=True, notes=_notes(seen))
 
 
-def service_submit_cpu() -> Result:
-    """CPU time of the service for each submission, all that it does meanwhile for others included: 300 in a CPU second.
-
-    Unlike the others it says the same on a busy machine.
-    """
-    seen = crowded()
-    limit = 1000 / SUBMITS_PER_S * seen["cpu_scale"]
-    return Result(seen["cpu_ms_per_submit"], "ms CPU of the service a submission", limit, notes=_notes(seen))
-
-
 def service_submits_postgresql() -> Result:
     """As ``service_submits``, on PostgreSQL."""
     seen = crowded_postgresql()
@@ -151,7 +141,6 @@ def service_memory() -> Result:
 
 CASES = {
     "service_submits": service_submits,
-    "service_submit_cpu": service_submit_cpu,
     "service_submits_postgresql": service_submits_postgresql,
     "service_submit_p99": service_submit_p99,
     "service_decisions": service_decisions,

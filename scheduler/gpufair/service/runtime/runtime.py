@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from gpufair.clock import Clock
 from gpufair.core.errors import GpufairError
 from gpufair.core.events import TimePassed
+from gpufair.core.model import Phase
 from gpufair.core.state import State
 from gpufair.core.units import CauseId, Instant, Millis, WorkloadId, after
 from gpufair.service.budgets import budget_changes
@@ -29,7 +30,7 @@ from gpufair.service.runtime.backend import Backend
 from gpufair.service.runtime.broadcast import Broadcast
 from gpufair.service.runtime.meter import Meter
 from gpufair.service.runtime.recovery import Recovered, agree_on_stays, rebuild, recover, take_snapshot
-from gpufair.service.runtime.telling import Places, Teller, notices, places_for, places_of_all
+from gpufair.service.runtime.telling import Places, Teller, notices, places_for
 from gpufair.service.storage import announcements, budget_requests, ended
 from gpufair.service.storage.announcements import Board
 from gpufair.service.storage.audit import doer
@@ -524,9 +525,6 @@ class Runtime:
     def _view(self, workload: WorkloadId, places: Places | None = None) -> dict[str, Any]:
         return self._teller.view(self._state, self._details, workload, self.now(), places)
 
-    def _publish(self, workloads: set[WorkloadId], places: Places | None = None) -> None:
-        self._teller.publish(self._state, self._details, workloads, self.now(), places)
-
     async def _refresh(self) -> None:
         """Positions, estimates and reasons of those who wait change with everybody else's events."""
         seen = -1
@@ -538,15 +536,15 @@ class Runtime:
                 if not self._sound:
                     continue
                 seen = self._journal.seq
-                records = self._state.facts.records
-                places = places_of_all(self._state)
-                listened = [one for one in places if self.broadcast.wants(records[one].spec.user)]
+                waiting = (one for one in self._state.facts.records.values() if one.phase is Phase.QUEUED)
+                listened = [one.id for one in waiting if self.broadcast.wants(one.spec.user)]
             # A few at a time: whoever asks for something meanwhile is served in between.
             for first in range(0, len(listened), REFRESHED):
                 async with self._turning:
                     begun = time.monotonic()
                     if self._sound:
-                        self._publish(set(listened[first : first + REFRESHED]), places=places)
+                        some = set(listened[first : first + REFRESHED])
+                        self._teller.publish(self._state, self._details, some, self.now())
                     took_s = time.monotonic() - begun
                 # A long queue is told of more slowly, and decisions are made all the same.
                 await asyncio.sleep(REFRESH_PAUSE * took_s)

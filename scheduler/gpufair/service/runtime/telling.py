@@ -67,13 +67,11 @@ class Teller:
         details: Details,
         workloads: set[WorkloadId],
         now: Instant,
-        places: Places | None = None,
         fresh: Mapping[WorkloadId, dict[str, Any]] = MappingProxyType({}),
     ) -> None:
         """Tell subscribers about these workloads, as far as something changed for them.
 
         Args:
-            places: Of the queue, where they are known.
             fresh: Workload objects as of now, as far as they are at hand.
         """
         known = state.facts.records
@@ -86,8 +84,7 @@ class Teller:
                 wanted.append(workload)
             else:
                 self._broadcast.unheard(user)
-        if places is None:
-            places = places_for(state, len(wanted))
+        places = places_for(state, len(wanted))
         changed: list[dict[str, Any]] = []
         for workload in wanted:
             view = fresh.get(workload) or self.view(state, details, workload, now, places)
