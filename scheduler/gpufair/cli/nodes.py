@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpufair.cli.exits import NoSuch, Wrong
-from gpufair.cli.options import AsJson, NodeName, StateDir, client, seconds_of
+from gpufair.cli.options import AsJson, Deadline, Force, NodeName, StateDir, client, emptied_within_s
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.words import ago, clean, clock, moment, plural
 
@@ -72,19 +72,13 @@ def cordon(node: NodeName, as_json: AsJson = False, state_dir: StateDir = None) 
 @nodes.command("drain")
 def drain(
     node: NodeName,
-    deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="DURATION", help="By when it has to be empty, like 2h.")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Cut protections that last beyond the deadline. Their owners see why.")
-    ] = False,
+    deadline: Deadline = None,
+    force: Force = False,
     as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
     """Empty a node by a deadline; what is protected beyond it stays, unless forced."""
-    within_s = None if deadline is None else seconds_of(deadline, "--deadline")
-    if force and within_s is None:
-        raise typer.BadParameter("say by when, like --deadline 2h, or --deadline 0s for at once", param_hint="--force")
+    within_s = emptied_within_s(deadline, force=force)
     with client(state_dir) as service:
         seen = service.drain(node, within_s=within_s, force=force)
     if as_json:

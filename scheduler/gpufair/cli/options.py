@@ -44,6 +44,16 @@ def seconds_of(duration: str, option: str) -> float:
         raise typer.BadParameter(str(err), param_hint=option) from err
 
 
+def emptied_within_s(deadline: str | None, *, force: bool) -> float | None:
+    """Seconds from now in which a drain has to be over; None: when protections end.
+
+    Raises: typer.BadParameter: It is no duration, or is missing where protections are to be cut.
+    """
+    if force and deadline is None:
+        raise typer.BadParameter("say by when, like --deadline 2h, or --deadline 0s for at once", param_hint="--force")
+    return None if deadline is None else seconds_of(deadline, "--deadline")
+
+
 def instant_of(text: str, option: str, now: float) -> float:
     """A moment in local time, like 08:00 (the next time that a clock shows this) or 2027-01-31T08:00, in Unix seconds.
 
@@ -204,5 +214,11 @@ Setting = Annotated[
     ),
 ]
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.", autocompletion=complete_node)]
+Deadline = Annotated[
+    str | None, typer.Option("--deadline", metavar="DURATION", help="By when it has to be empty, like 2h.")
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Cut protections that last beyond the deadline. Their owners see why.")
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Return only when it is done.")]
 Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long to wait, like 30s, 15m or 8h.")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpufair.cli.options import AsJson, StateDir, client, complete_pool, seconds_of
+from gpufair.cli.options import AsJson, Deadline, Force, StateDir, client, complete_pool, emptied_within_s
 from gpufair.cli.output import Column, emit_json, line, table
 from gpufair.cli.words import clean, plural
 
@@ -60,19 +60,13 @@ def cordon(pool: PoolName, as_json: AsJson = False, state_dir: StateDir = None) 
 @pools.command("drain")
 def drain(
     pool: PoolName,
-    deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="DURATION", help="By when it has to be empty, like 2h.")
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Cut protections that last beyond the deadline. Their owners see why.")
-    ] = False,
+    deadline: Deadline = None,
+    force: Force = False,
     as_json: AsJson = False,
     state_dir: StateDir = None,
 ) -> None:
     """Empty a whole pool by a deadline; what is protected beyond it stays, unless forced."""
-    within_s = None if deadline is None else seconds_of(deadline, "--deadline")
-    if force and within_s is None:
-        raise typer.BadParameter("say by when, like --deadline 2h, or --deadline 0s for at once", param_hint="--force")
+    within_s = emptied_within_s(deadline, force=force)
     with client(state_dir) as service:
         seen = service.drain_pool(pool, within_s=within_s, force=force)
     _tell(seen, "is being drained: nothing new starts there", as_json=as_json)
