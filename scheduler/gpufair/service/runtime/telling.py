@@ -54,7 +54,7 @@ class Teller:
             places: Of the queue, where they are known.
         """
         place = None
-        if state.facts.record(workload).phase is Phase.QUEUED:  # it may have left since ``places`` were listed
+        if state.facts.record(workload).phase is Phase.QUEUED:
             place = (places or {}).get(workload) or state.position(workload)
         detail = details.get(workload, EMPTY)
         view = workload_view(state, workload, detail, place, now)
@@ -114,12 +114,7 @@ def notices(board: Board, state: State, now: Instant) -> dict[str, Any]:
 
 def places_for(state: State, asked: int) -> Places | None:
     """The places of all; None where listing a long queue for so few would take longer than looking each up."""
-    return places_of_all(state) if asked > FEW else None
-
-
-def places_of_all(state: State) -> Places:
-    """Who is at which place of the queue."""
-    return {workload: place for place, workload in enumerate(state.queue(), 1)}
+    return {workload: place for place, workload in enumerate(state.queue(), 1)} if asked > FEW else None
 
 
 def _steady(view: dict[str, Any]) -> dict[str, Any]:
