@@ -211,16 +211,22 @@ async def test_the_whole_life_of_a_session(tmp_path: Path) -> None:
         assert (now["state"], now["outcome"], now["reason"]) == ("ended", "failed", "exit code 1")
 
 
+async def parked(it: Context, client: httpx.AsyncClient) -> FakeAgent:
+    """A session of one checkpoint, "c", that holds nothing; its node's agent."""
+    agent = FakeAgent(it, client)
+    await agent.hello()
+    await session(client)
+    await agent.report("serving", "w", generation=1, connection=PORTS, devices=[])
+    await client.post(f"{API}/workloads/w/park")
+    await agent.report("checkpointed", "w", id="c", sequence=1, at_s=1.0, size_bytes=1, duration_s=0.1)
+    await agent.report("released", "w", busy=False)
+    return agent
+
+
 async def test_a_fresh_start_leaves_the_checkpoint_and_offers_it(tmp_path: Path) -> None:
     """``restart`` of a parked session starts a new kernel; what was saved is offered, not lost."""
     async with service_at(tmp_path) as (it, client):
-        agent = FakeAgent(it, client)
-        await agent.hello()
-        await session(client)
-        await agent.report("serving", "w", generation=1, connection=PORTS, devices=[])
-        await client.post(f"{API}/workloads/w/park")
-        await agent.report("checkpointed", "w", id="c", sequence=1, at_s=1.0, size_bytes=1, duration_s=0.1)
-        await agent.report("released", "w", busy=False)
+        agent = await parked(it, client)
         await agent.commands()
         assert (await client.post(f"{API}/workloads/w/restart")).json()["state"] == "starting"
         (start,) = await agent.commands()
@@ -232,13 +238,7 @@ async def test_a_fresh_start_leaves_the_checkpoint_and_offers_it(tmp_path: Path)
 async def test_a_restore_that_did_not_succeed_is_offered_again(tmp_path: Path) -> None:
     """The kernel died meanwhile, say; its owner gets an empty one, and what was saved is still there."""
     async with service_at(tmp_path) as (it, client):
-        agent = FakeAgent(it, client)
-        await agent.hello()
-        await session(client)
-        await agent.report("serving", "w", generation=1, connection=PORTS, devices=[])
-        await client.post(f"{API}/workloads/w/park")
-        await agent.report("checkpointed", "w", id="c", sequence=1, at_s=1.0, size_bytes=1, duration_s=0.1)
-        await agent.report("released", "w", busy=False)
+        agent = await parked(it, client)
         await client.post(f"{API}/workloads/w/resume")
         lost = [["*", "the kernel died (signal 9)"]]
         await agent.report("serving", "w", 2, generation=2, connection=PORTS, devices=[], lost=lost, restored=False)
