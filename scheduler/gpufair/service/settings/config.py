@@ -159,8 +159,9 @@ def parse_config(text: str, file: str) -> Config:
     root = Table(source, file, (), source.data)
     policy = read_policy(root.table("policy"), root.table("grace"))
     nodes = tuple(read_node(table) for table in root.tables("node"))
-    pools = tuple(read_pool(table) for table in root.tables("pool"))
-    profiles = tuple(read_profile(table, policy) for table in root.tables("profile"))
+    folder = Path(file).absolute().parent
+    pools = tuple(read_pool(table, folder) for table in root.tables("pool"))
+    profiles = tuple(read_profile(table, policy, folder) for table in root.tables("profile"))
     _refuse_repeats(root, "node", [node.name for node in nodes])
     _refuse_repeats(root, "pool", [pool.name for pool in pools])
     refuse_unknown_pools(root, nodes or DEFAULT_NODES, pools, profiles)

@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from gpufair.service.settings.kubernetes_options import KubernetesOptions, read_kubernetes
 from gpufair.service.settings.node_options import NodeConfig
 from gpufair.service.settings.profile_options import Profile
 from gpufair.service.settings.tables import Table, hint, shown
 
 AGENTS: Final = "agents"
-BACKENDS: Final = (AGENTS,)
+KUBERNETES: Final = "kubernetes"
+BACKENDS: Final = (AGENTS, KUBERNETES)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolConfig:
-    """A cluster, or a part of one, and who carries out what is decided for it: one of ``BACKENDS``."""
+    """A cluster, or a part of one, and who carries out what is decided for it: one of ``BACKENDS``.
+
+    ``kubernetes``: its options where that is the backend.
+    """
 
     name: str
     backend: str = AGENTS
+    kubernetes: KubernetesOptions | None = None
 
 
-def read_pool(table: Table) -> PoolConfig:
-    """One table as a pool.
+def read_pool(table: Table, folder: Path) -> PoolConfig:
+    """One table as a pool. ``folder``: what relative paths count from.
 
     Raises: ConfigError: Something in it is not valid.
     """
-    pool = PoolConfig(table.ident("name"), table.choice("backend", AGENTS, BACKENDS))
+    name, backend = table.ident("name"), table.choice("backend", AGENTS, BACKENDS)
+    kubernetes = None
+    if backend == KUBERNETES:
+        if not table.has("kubernetes"):
+            table.fail(f"pool {name!r} has no [pool.kubernetes] below it; say there which image and address its pods use", None)
+        kubernetes = read_kubernetes(table.table("kubernetes"), folder)
+    elif table.has("kubernetes"):
+        table.fail(f'[pool.kubernetes] is for a pool with backend = "{KUBERNETES}"; {name!r} has "{backend}"', "kubernetes")
     table.finish()
-    return pool
+    return PoolConfig(name, backend, kubernetes)
 
 
 def refuse_unknown_pools(

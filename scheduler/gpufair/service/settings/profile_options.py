@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpufair.core.model import Kind, Policy
 from gpufair.core.units import HOUR, SECOND, Millis
 from gpufair.service.settings.durations import format_duration
 from gpufair.service.settings.node_options import MAX_CPUS, MAX_GPUS, MAX_NODES
+from gpufair.service.settings.pod_template import PodTemplate, read_pod_template
 from gpufair.service.settings.policy_options import OFF, YEAR
 from gpufair.service.settings.tables import NAME, Table, shown
 
@@ -43,6 +45,7 @@ class Profile:
     exclude: tuple[str, ...] = ()
     where: Mapping[str, str] = field(default_factory=dict)
     pools: tuple[str, ...] = ()  # that it accepts, in order; none: all that could hold it
+    pod: PodTemplate | None = None  # where a Kubernetes cluster runs it
 
 
 DEFAULT_PROFILES = (
@@ -51,8 +54,8 @@ DEFAULT_PROFILES = (
 )
 
 
-def read_profile(table: Table, policy: Policy) -> Profile:
-    """One table as a profile.
+def read_profile(table: Table, policy: Policy, folder: Path) -> Profile:
+    """One table as a profile. ``folder``: what relative paths count from.
 
     Raises: ConfigError: Something in it is not valid.
     """
@@ -65,6 +68,8 @@ def read_profile(table: Table, policy: Policy) -> Profile:
             f"min_runtime of {format_duration(min_runtime)} is above max_min_runtime ({cap}); ask for at most {cap}",
             "min_runtime",
         )
+    pod = read_pod_template(table, "pod", folder) if table.has("pod") else None
+    asked = pod or PodTemplate()
     profile = Profile(
         name=name,
         display_name=table.text("display_name", "") or name,
@@ -79,12 +84,13 @@ def read_profile(table: Table, policy: Policy) -> Profile:
         expected=table.duration("expected", SECOND, SECOND, YEAR) if table.has("expected") else None,
         idle_release=_idle_release(table),
         movable=table.boolean("movable", False),
-        cpus=table.integer("cpus", 0, 0, MAX_CPUS),
-        memory=table.size("memory", 0),
+        cpus=table.integer("cpus", asked.cpus, 0, MAX_CPUS),
+        memory=table.size("memory", asked.memory),
         within=table.text("within", ""),
         exclude=_excluded(table),
-        where=table.labels("where"),
+        where={**asked.node_labels, **table.labels("where")},
         pools=table.strings("pools"),
+        pod=pod,
     )
     table.finish()
     return profile
