@@ -35,6 +35,7 @@ from gpufair.service.routes import (
     maintenance,
     monitoring,
     overview,
+    pods,
     pools,
     reloading,
     snapshot,
@@ -86,6 +87,7 @@ def routed(version: str) -> FastAPI:
         dashboard.api,
         identity.router,
         snapshot.router,
+        pods.router,
         tour.router,
     ):
         declared(part.routes)
@@ -112,7 +114,7 @@ def build_app(it: Context) -> FastAPI:
     app.add_exception_handler(Exception, _broken)
     # Who listens on other addresses has a name that we cannot know, and asks for a token all the same.
     hosts = it.config.service.names if is_loopback(it.config.service.host) else None
-    short = [one for one in (*workloads.router.routes, *agents.router.routes) if isinstance(one, APIRoute)]
+    short = [one for one in (*workloads.router.routes, *agents.router.routes, *pods.router.routes) if isinstance(one, APIRoute)]
     often = [one for one in short if any(key_of(one, method) in OFTEN for method in one.methods or ())]
     app.add_middleware(Express, routes=often, prefix=PREFIX)
     app.add_middleware(Gate, authenticator=it.authenticator, hosts=hosts, per_s=it.config.service.requests_per_s)

@@ -116,6 +116,17 @@ class HelloFirst(core.GpufairError):
         return "this boot of the agent is not known here; say hello (again) first"
 
 
+class UnknownPod(core.GpufairError):
+    """A pod of which this service knows nothing, or nothing yet."""
+
+    def __init__(self, pod: str) -> None:
+        super().__init__(pod)
+        self.pod = pod
+
+    def __str__(self) -> str:
+        return f"this service expects nothing of pod {self.pod!r}, at least not yet; say hello again in a moment"
+
+
 # The first class that matches counts, so subclasses come before their bases.
 STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (Unauthorized, HTTPStatus.UNAUTHORIZED),
@@ -144,6 +155,7 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (HubUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (CheckpointsUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (UnknownPod, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreError, HTTPStatus.SERVICE_UNAVAILABLE),
     (Closed, HTTPStatus.SERVICE_UNAVAILABLE),
     (InternalError, HTTPStatus.INTERNAL_SERVER_ERROR),

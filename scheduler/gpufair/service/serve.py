@@ -44,6 +44,7 @@ from gpufair.service.lifecycle.standby import options as http_options
 from gpufair.service.lifecycle.standby import stand_by
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
+from gpufair.service.nodes.pods import PodLines
 from gpufair.service.runtime.runtime import Options, Runtime
 from gpufair.service.settings.config import UNTIL_IDLE, Config, find_config, load_config
 from gpufair.service.settings.durations import parse_duration
@@ -212,6 +213,8 @@ async def _open(
         stack.push_async_callback(keeper.close)
     dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store, config.checkpoint_url)
     hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence, remote=remotes(config.nodes), epoch=epoch)
+    pods = PodLines(runtime.now, epoch=epoch)
+    stack.callback(pods.close)
     # Each pool's own as soon as there are other backends than agents.
     runtime.backend = Clusters(hub)
     await bootstrap.apply_policy(runtime, config)
@@ -246,6 +249,7 @@ async def _open(
         started_at=clock.now(),
         version=version,
         embedded=embedded,
+        pods=pods,
         certificates=certificates,
     )
     return it, agents, listener
@@ -361,6 +365,7 @@ async def _park_everything(it: Context, agents: LocalAgents, stop: asyncio.Event
 
 async def _end_http(server: Server, serving: asyncio.Task[None], it: Context) -> None:
     it.lifetime.ending.set()  # event streams end, so that nobody has to be cut off
+    it.pods.close()
     await it.hub.close()  # and so do the agents' polls
     server.should_exit = True
     await asyncio.gather(serving, return_exceptions=True)

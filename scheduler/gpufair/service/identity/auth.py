@@ -31,12 +31,12 @@ class Role(StrEnum):
     OPERATOR = "operator"  # may do everything, for everybody
     AUDITOR = "auditor"  # sees everything, changes nothing
     USER = "user"  # acts on own workloads
-    AGENT = "agent"  # speaks for one node
+    AGENT = "agent"  # speaks for one node, or one pod
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller. ``name`` is the user, or the node of an agent."""
+    """An authenticated caller. ``name`` is the user, or the node or pod of an agent."""
 
     role: Role
     name: str
@@ -296,6 +296,19 @@ class Authenticator:
             return Principal(Role.AGENT, node)
         self.person(authorization)
         raise Forbidden(f"only the agent of node {node!r} may speak for it")
+
+    def pod(self, authorization: str | None, pod: str) -> Principal:
+        """The agent in ``pod``.
+
+        Raises:
+            Unauthorized: The token is nobody's.
+            Forbidden: It is somebody's, but not that agent's.
+        """
+        token = _bearer(authorization)
+        if hmac.compare_digest(token, self._secrets.pod_token(pod).encode()):
+            return Principal(Role.AGENT, pod)
+        self.person(authorization)
+        raise Forbidden(f"only the agent in pod {pod!r} may speak for it")
 
     def _sent(self, user: HubUser, digest_of_token: str, options: HubOptions) -> Principal:
         """Who somebody is here whom the Hub knows, and what they may do with that token.

@@ -73,6 +73,10 @@ class Secrets:
         """What an agent's requests carry; good for the routes of its node only."""
         return self._derive(f"agent:{node}")
 
+    def pod_token(self, pod: str) -> str:
+        """What the requests of the agent in a pod carry; good for the routes of that pod only."""
+        return self._derive(f"pod:{pod}")
+
     def operator_token(self) -> str:
         """What the owner of the state folder carries: may do everything."""
         return self._derive("operator")

@@ -19,6 +19,7 @@ from gpufair.service.lifecycle.certificates import Certificates
 from gpufair.service.lifecycle.lifetime import Lifetime
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
+from gpufair.service.nodes.pods import PodLines
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.settings.config import Config
 from gpufair.service.storage.journal import Journal
@@ -46,6 +47,7 @@ class Context:
     outputs: Outputs = field(default_factory=Outputs)
     history: History = field(default_factory=History)
     links: Links = field(default_factory=Links)
+    pods: PodLines = field(default_factory=PodLines)
     certificates: Certificates | None = None
 
 

@@ -23,6 +23,7 @@ from gpufair.client.json_schema import REF, Schema, components
 _ANSWERED: Final[dict[str, type]] = {}
 _METHODS: Final = frozenset({"get", "put", "post", "delete", "patch"})
 OPEN: Final = frozenset({"/healthz", "/readyz"})  # no token is needed
+AGENTS: Final = frozenset({"agents", "pods"})  # whose routes want the token of one of these, and not a user's
 _ABOUT: Final = """Everything that the `gpufair` command and Jupyter ask of the scheduler.
 
 Instants are Unix seconds (`_s`), GPU time is GPU-seconds (`_gpu_s`), sizes are bytes. `null` means that it does not apply.
@@ -69,7 +70,7 @@ def document(app: FastAPI) -> dict[str, Any]:
             schemas[name]["examples"] = [example]
     told["components"]["securitySchemes"] = {
         "user": {"type": "http", "scheme": "bearer", "description": "The token of a user or an operator."},
-        "agent": {"type": "http", "scheme": "bearer", "description": "The token of the agent of that node."},
+        "agent": {"type": "http", "scheme": "bearer", "description": "The token of the agent of that node, or in that pod."},
     }
     for path, operations in told["paths"].items():
         for method in _METHODS & set(operations):
@@ -90,7 +91,7 @@ def _complete(path: str, method: str, told: dict[str, Any]) -> None:
     told["description"] = text
     told["tags"] = [_tag(path)]
     told["operationId"] = "_".join([method, *re.findall(r"\w+", path.removeprefix("/api/v1").replace("-", "_"))])
-    told["security"] = [] if path in OPEN else [{"agent": []}] if _tag(path) == "agents" else [{"user": []}]
+    told["security"] = [] if path in OPEN else [{"agent": []}] if _tag(path) in AGENTS else [{"user": []}]
     responses = told["responses"]
     responses.pop("422", None)
     for response in responses.values():

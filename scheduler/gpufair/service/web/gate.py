@@ -29,7 +29,9 @@ from gpufair.wire import MAX_BODY_BYTES
 
 OPEN_PATHS = re.compile(r"/healthz|/api/v1/healthz|/readyz|/|/dashboard(?:/[a-z.]*)?")
 _AGENT = re.compile(r"/api/v1/agents/([^/]+)(?:/|$)")
+_POD = re.compile(r"/api/v1/pods/([^/]+)(?:/|$)")
 _NODE = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
+_POD_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
@@ -96,6 +98,12 @@ class Gate:
                 await self._authenticator.admit(authorization, address_of(scope))  # 401 before anything is told about names
                 raise NotFound(f"{node[:80]!r} is no name of a node")
             return self._authenticator.agent(authorization, node)
+        if match := _POD.match(scope["path"]):
+            pod = match[1]
+            if _POD_NAME.fullmatch(pod) is None:
+                await self._authenticator.admit(authorization, address_of(scope))  # as above
+                raise NotFound(f"{pod[:80]!r} is no name of a pod")
+            return self._authenticator.pod(authorization, pod)
         # Browsers send a cookie by themselves, so it is good for looking only.
         looks = authorization is None and scope["method"] == "GET" and of_our_page(headers)
         if looks and (cookie := cookie_of(headers)):

@@ -13,6 +13,7 @@ from gpufair.wire import NOTIFY
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"
+POD_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"  # names of pods, as Kubernetes has them
 
 MOST_AWAITED = 1000  # each end of one is a small change of what is kept of all the others
 
@@ -172,7 +173,7 @@ class Pruning(Strict):
 
 
 class Reports(Strict):
-    """``POST /agents/{node}/reports``; each report is checked by ``gpufair.wire``."""
+    """``POST /agents/{node}/reports`` and ``POST /pods/{pod}/reports``; each report is checked by ``gpufair.wire``."""
 
     boot: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     reports: Annotated[list[dict[str, Any]], Field(max_length=10_000)]

@@ -20,7 +20,7 @@ class Right(StrEnum):
     """What a route needs of its caller. What is whose is decided by the route itself."""
 
     OPEN = "open"  # nothing, not even a token
-    AGENT = "agent"  # the token of the node that the path names; the gate sees to it
+    AGENT = "agent"  # the token of the node, or of the pod, that the path names; the gate sees to it
     READ = "read"  # a token: shows what the caller may see
     PLAN = "plan"  # to own a budget, or to see everything
     AUDIT = "audit"  # to see everything
@@ -112,6 +112,9 @@ RIGHTS: Final[dict[str, Right]] = {
     "GET /agents/{node}/commands": Right.AGENT,
     "POST /agents/{node}/reports": Right.AGENT,
     "GET /agents/{node}/check": Right.AGENT,
+    "POST /pods/{pod}/hello": Right.AGENT,
+    "GET /pods/{pod}/commands": Right.AGENT,
+    "POST /pods/{pod}/reports": Right.AGENT,
     "GET /tokens": Right.READ,
     "POST /tokens": Right.READ,  # of no larger scope than the caller's own
     "DELETE /tokens/{token}": Right.READ,
