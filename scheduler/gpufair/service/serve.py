@@ -38,6 +38,7 @@ from gpufair.service.identity.token_files import write_tokens
 from gpufair.service.lifecycle import bootstrap, closing
 from gpufair.service.lifecycle.certificates import Certificates
 from gpufair.service.lifecycle.interpreter import prepare
+from gpufair.service.lifecycle.leading_pod import LeadingPod, Pod
 from gpufair.service.lifecycle.lifetime import Lifetime
 from gpufair.service.lifecycle.listening import ServeError, Server, listen, only_service, url_of
 from gpufair.service.lifecycle.standby import options as http_options
@@ -124,12 +125,14 @@ async def serve(
     place = config.store.place(state_dir)
     certificates = await asyncio.to_thread(Certificates, config.tls) if config.tls else None
     with only_service(state_dir, several=not place.in_a_file):
-        if place.in_a_file:
-            async with contextlib.AsyncExitStack() as stack:
-                it, agents, listener = await _open(stack, config, state_dir, clock, embedded, place, certificates)
-                await _serve(stack, it, agents, listener, config_file, stop, asyncio.Event())
-        else:
-            await _take_turns(config, state_dir, clock, embedded, place, certificates, config_file, stop)
+        async with LeadingPod(Pod.own()) as pod:
+            if place.in_a_file:
+                async with contextlib.AsyncExitStack() as stack:
+                    it, agents, listener = await _open(stack, config, state_dir, clock, embedded, place, certificates)
+                    pod.say(leads=True)
+                    await _serve(stack, it, agents, listener, config_file, stop, asyncio.Event())
+            else:
+                await _take_turns(config, state_dir, clock, embedded, place, certificates, config_file, stop, pod)
     _log.info("ended")
 
 
@@ -142,9 +145,11 @@ async def _take_turns(
     certificates: Certificates | None,
     config_file: Path | None,
     stop: asyncio.Event,
+    pod: LeadingPod,
 ) -> None:
     """Stand by until this service leads; serve until another one does; begin again."""
     while not stop.is_set():
+        pod.say(leads=False)  # it may have been said by a container before this one
         async with contextlib.AsyncExitStack() as stack:
             leadership = await stack.enter_async_context(Leadership(place))
             port = await stand_by(leadership, config.service.host, config.service.port, stop, _tls(certificates))
@@ -158,6 +163,7 @@ async def _take_turns(
                 it, agents, listener = await _open(
                     stack, config, state_dir, clock, embedded, place, certificates, leadership.epoch
                 )
+                pod.say(leads=True)
                 await _serve(stack, it, agents, listener, config_file, stop, deposed)
             if not deposed.is_set() and not stop.is_set():
                 return  # nobody has been here for the linger time
@@ -270,10 +276,13 @@ async def _listen(
     return serving
 
 
-def _unlink_own(service_file: Path) -> None:
-    """Remove the file, unless it is another service's: somebody may have removed our folder and started that one."""
+def _unlink_own(service_file: Path, info: dict[str, object]) -> None:
+    """Remove the file, unless it is another service's: somebody may have removed our folder and started that one.
+
+    In containers all have the same pid, so everything in it is compared.
+    """
     with contextlib.suppress(OSError, ValueError):
-        if json.loads(service_file.read_bytes()).get("pid") == os.getpid():
+        if json.loads(service_file.read_bytes()) == info:
             service_file.unlink()
 
 
@@ -297,7 +306,7 @@ async def _serve(
         await _listen(stack, it, app, local, None)
         near = url_of(local, "http")
     service_file = it.state_dir / SERVICE_FILE
-    info = {
+    info: dict[str, object] = {
         "url": near,
         "token": it.secrets.operator_token(),
         "pid": os.getpid(),
@@ -307,7 +316,7 @@ async def _serve(
         "config": None if config_file is None else str(config_file),
     }
     await asyncio.to_thread(write_json, service_file, info)
-    stack.callback(_unlink_own, service_file)
+    stack.callback(_unlink_own, service_file, info)
     # After the file: the agents look there for the address.
     await agents.start()
     stack.push_async_callback(agents.leave)
