@@ -48,7 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"{}")
 
-    def log_message(self, *args: object) -> None:  # type: ignore[override]
+    def log_message(self, *_: object) -> None:
         pass
 
 
