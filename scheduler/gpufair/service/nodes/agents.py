@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from gpufair.core import events as ev
 from gpufair.core.actions import Action
 from gpufair.core.errors import GpufairError, InvalidSpec
-from gpufair.core.model import HOLDING
+from gpufair.core.model import HOLDING, Node, Phase
 from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import Millis, NodeName, WorkloadId
 from gpufair.service.nodes.channels import Channel
 from gpufair.service.nodes.dispatch import Dispatcher, hosts
-from gpufair.service.nodes.inventory import LONGEST, node_of, offered
-from gpufair.service.nodes.reports import ReportReader, parts_of
+from gpufair.service.nodes.inventory import LONGEST, node_of, offered, with_held
+from gpufair.service.nodes.reports import TERMINAL, ReportReader, parts_of
 from gpufair.service.problems import BadRequest
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.workloads import standin
@@ -27,7 +27,7 @@ from gpufair.wire import API_VERSION, COMMAND_WAIT_S, AgentHello, Command, NodeI
 
 # After a hello an agent sends what it could not deliver before. What it neither runs nor reports by then is gone.
 SETTLE_S = 5.0
-TERMINAL = frozenset({"released", "exited", "start_failed"})
+COMING = frozenset({Phase.STARTING, Phase.RESTORING})
 
 Key = tuple[WorkloadId, int]  # workload, incarnation
 
@@ -46,13 +46,17 @@ class AgentHub:
         settle_s: float = SETTLE_S,
         remote: Mapping[str, NodeInventory] | None = None,
         epoch: int = 0,
+        kept: Collection[str] = (),
     ) -> None:
         """``expected``: what each node of this machine offers. ``remote``: name, pool and labels of those whose agents
-        say themselves what they have. ``epoch``: of this service's leadership; agents obey none of an older one."""
+        say themselves what they have. ``epoch``: of this service's leadership; agents obey none of an older one.
+        ``kept``: pools of whose nodes a backend knows whether they are there (``present``, ``absent``)."""
         self.epoch = epoch
         self._runtime, self._dispatcher = runtime, dispatcher
         self._expected = dict(expected)  # what each node offers, as far as that is known
         self._remote = dict(remote or {})
+        self._pools = frozenset(kept)
+        self._kept: set[str] = set()  # nodes of these pools
         self._silence = silence
         # A poll in progress is no sign of life, so it must end well before the agent counts as silent.
         self._wait_s = min(COMMAND_WAIT_S, silence / 3000)
@@ -123,10 +127,71 @@ class AgentHub:
         channel = self._dispatcher.channels.get(node)
         return bool(channel and channel.boot)
 
+    # -- towards backends that keep nodes -------------------------------------------------------------------------
+
+    async def present(self, inventory: NodeInventory) -> None:
+        """A node is there, with this to offer; once its agent has said hello it takes work. As often as that changes.
+
+        What is held on it is never taken off: if others have it by now, the node has that much less when it is free.
+
+        Raises:
+            StoreUnavailable: It could not be journalled: say it again.
+        """
+        self._kept.add(inventory.name)
+        self._expected[inventory.name] = inventory
+        if self.heard(inventory.name):
+            await self._runtime.do(lambda turn: self._rejoin(turn, inventory.name))
+
+    async def absent(self, node: str) -> None:
+        """A node is gone, and all that ran there with it. Its agent says hello when it is back.
+
+        Raises:
+            StoreUnavailable: It could not be journalled: say it again.
+        """
+        self._expected.pop(node, None)
+        channel = self._dispatcher.channel(node)
+        channel.boot, channel.last_seen = "", None
+        channel.arrived.set()
+        await self._runtime.do(_lose(NodeName(node)))
+
+    async def final_word(self, node: str, boot: str, report: Report) -> None:
+        """What the processes of a workload had to say at their end is kept, durably, until their GPUs are free as well:
+        then whatever is reported of that end counts as this.
+
+        Raises:
+            HelloFirst: The boot is not known.
+            WireError: It is no report of an end.
+            StoreUnavailable: It could not be journalled: say it again.
+        """
+        self._dispatcher.channel(node).require(boot)
+        await self._runtime.do(lambda turn: self._reader.final_word(turn, node, report))
+
+    async def gone(self, node: str, boot: str, workload: str, incarnation: int) -> None:
+        """A workload runs on a node no more, and left no word of its own.
+
+        Raises:
+            HelloFirst: The boot is not known.
+            StoreUnavailable: It could not be journalled: say it again.
+        """
+        channel = self._dispatcher.channel(node)
+        channel.require(boot)
+
+        def step(turn: Turn) -> None:
+            for one in _held_on(turn.state, node):
+                if (one.id, one.incarnation) == (workload, incarnation) and node in hosts(one):
+                    self._reader.gone(turn, node, one)
+            channel.ended(workload, incarnation)
+            self._rejoin(turn, node)
+
+        await self._runtime.do(step)
+
     # -- towards the agents ---------------------------------------------------------------------------------------
 
-    async def hello(self, node: str, hello: AgentHello) -> dict[str, object]:
+    async def hello(self, node: str, hello: AgentHello, *, again: bool = False) -> dict[str, object]:
         """An agent came up, or found a restarted service: agree on what is to run.
+
+        Args:
+            again: It cannot know whether what it runs has been told to start: have that repeated until it is up.
 
         Raises:
             BadRequest: It speaks another version, or for another node.
@@ -143,7 +208,7 @@ class AgentHub:
             self._expected[node] = offered(hello.node, self._remote[node])
             self._dispatcher.addresses[node] = hello.node.host
         running = {(WorkloadId(workload), incarnation) for workload, incarnation in hello.running}
-        after, number, wanted = await self._runtime.do(lambda turn: self._greet(turn, node, hello.boot, running))
+        after, number, wanted = await self._runtime.do(lambda turn: self._greet(turn, node, hello.boot, running, again))
         self._dispatcher.channel(node).last_seen = self._runtime.now()
         self._dispatcher.channel(node).version = hello.version[:LONGEST]
         known = sorted(key for key in wanted if key in running)
@@ -198,12 +263,14 @@ class AgentHub:
             if view is None or (not view.lost and view.node != node_of(inventory)):
                 self._join(turn, inventory)
         for node, view in known.items():
-            # A remote one that was there is taken to be there until it has been silent for too long.
-            if node not in self._expected and node not in self._remote and not view.lost:
+            # A remote one that was there is taken to be there until it has been silent for too long, and a kept one
+            # until its backend has looked.
+            there = node in self._expected or node in self._remote or view.node.pool in self._pools
+            if not there and not view.lost:
                 turn.handle(ev.NodeLost(turn.now, turn.cause(), node))
 
     def _join(self, turn: Turn, inventory: NodeInventory) -> None:
-        node = node_of(inventory)
+        node = self._node(turn, inventory)
         try:
             turn.handle(ev.NodeJoined(turn.now, turn.cause(), node))
         except InvalidSpec as err:
@@ -218,10 +285,16 @@ class AgentHub:
         if inventory is None or self._dispatcher.channel(node).strays:
             return
         known = turn.state.facts.nodes.get(NodeName(node))
-        if known is None or known.lost or (node in self._remote and known.node != node_of(inventory)):
+        changes = node in self._remote or node in self._kept
+        if known is None or known.lost or (changes and known.node != self._node(turn, inventory)):
             self._join(turn, inventory)
 
-    def _greet(self, turn: Turn, node: str, boot: str, running: set[Key]) -> tuple[int, int, set[Key]]:
+    def _node(self, turn: Turn, inventory: NodeInventory) -> Node:
+        """The node of the core. Of a kept one others take parts: only what is free, however that is told."""
+        node, known = node_of(inventory), turn.state.facts.nodes.get(NodeName(inventory.name))
+        return node if known is None or inventory.name not in self._kept else with_held(node, known, turn.state)
+
+    def _greet(self, turn: Turn, node: str, boot: str, running: set[Key], again: bool) -> tuple[int, int, set[Key]]:
         """Begin a boot: where to poll from, which hello of the node this is, and which workloads hold GPUs on it.
 
         A lost node is there again.
@@ -230,6 +303,9 @@ class AgentHub:
         held = _held_on(turn.state, node) if inventory is not None else []
         # A part that has ended while others of its gang go on is neither awaited nor started again.
         held = [one for one in held if (one.id, one.incarnation) in running or node not in parts_of(turn, one).gone]
+        for ended in [one for one in held if (one.id, one.incarnation) not in running and node in parts_of(turn, one).said]:
+            held.remove(ended)
+            self._reader.gone(turn, node, ended)
         # The line is begun anew in the very turn that looks at the state: what is decided before is repeated here,
         # what is decided later is added after it, and what is decided in this turn is left out the second time.
         wanted = {(workload.id, workload.incarnation) for workload in held}
@@ -237,12 +313,12 @@ class AgentHub:
         after = channel.hello(boot, running - wanted)
         number = channel.hellos
         for workload in held:
-            self._repeat(turn, workload, node, (workload.id, workload.incarnation) in running)
+            self._repeat(turn, workload, node, (workload.id, workload.incarnation) in running, again)
         self._rejoin(turn, node)
         return after, number, wanted
 
-    def _repeat(self, turn: Turn, workload: Workload, node: str, runs: bool) -> None:
-        self._dispatcher.due(workload, node, runs, turn.state)
+    def _repeat(self, turn: Turn, workload: Workload, node: str, runs: bool, again: bool) -> None:
+        self._dispatcher.due(workload, node, runs and not (again and workload.phase in COMING), turn.state)
         if runs and node in hosts(workload):
             if parts_of(turn, workload).failed:
                 self._dispatcher.channel(node).send("stop", workload.id, workload.incarnation)
@@ -298,6 +374,8 @@ class AgentHub:
             overslept = now - last > self._silence / 2
             last = now
             for node in {**self._expected, **self._remote}:
+                if node in self._kept:
+                    continue
                 channel = self._dispatcher.channel(node)
                 if overslept and channel.last_seen is not None:
                     channel.last_seen = now

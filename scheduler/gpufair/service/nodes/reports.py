@@ -25,6 +25,8 @@ from gpufair.wire import Report, WireError
 
 _log = logging.getLogger(__name__)
 
+TERMINAL = frozenset({"released", "exited", "start_failed"})
+
 # A user's command, and which reports answer it.
 ANSWERS = {
     "serving": {"restart"},
@@ -105,6 +107,22 @@ class ReportReader:
     def gone(self, turn: Turn, node: str, workload: Workload) -> None:
         """The node says that it doesn't run a workload which, by the state, holds GPUs there."""
         self._part_gone(turn, node, workload, "released", {"busy": workload.busy})
+
+    def final_word(self, turn: Turn, node: str, report: Report) -> None:
+        """All processes of a workload on a node have ended, and said this. It holds its GPUs until they are free as well.
+
+        Raises:
+            WireError: It is no report of an end.
+        """
+        try:
+            workload = turn.state.workload(WorkloadId(report.workload))
+        except UnknownWorkload:
+            return
+        if workload.incarnation != report.incarnation or workload.phase not in HOLDING:
+            return
+        parts = parts_of(turn, workload)
+        said = {node: (report.kind, _ended(report))} | parts.said
+        turn.set_detail(workload.id, replace(turn.detail(workload.id), parts=replace(parts, said=said)))
 
     # -- one method for each kind ---------------------------------------------------------------------------------
 
@@ -246,21 +264,10 @@ class ReportReader:
         why = f"the checkpoint was not restored: {fields.reason(report)}"
         turn.set_detail(workload.id, replace(turn.detail(workload.id), progress=None, not_restored=why))
 
-    def _start_failed(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        self._part_gone(turn, node, workload, "start_failed", {"reason": fields.reason(report)})
+    def _over(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
+        self._part_gone(turn, node, workload, report.kind, _ended(report))
 
-    def _released(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        # The user hears of it with the next start, together with what the restore could not bring back.
-        if unsaved := fields.pairs(report, "unsaved"):
-            session = self._session(turn, workload)
-            turn.set_detail(session.id, replace(turn.detail(session.id), unsaved=unsaved))
-        self._part_gone(turn, node, workload, "released", {"busy": report.body.get("busy") is True})
-
-    def _exited(self, turn: Turn, node: str, workload: Workload, report: Report) -> None:
-        outcome = report.body.get("outcome")
-        if outcome not in (Outcome.COMPLETED, Outcome.FAILED, Outcome.TIMED_OUT):
-            raise WireError("exited: outcome has to be 'completed', 'failed' or 'timed out'")
-        self._part_gone(turn, node, workload, "exited", {"outcome": outcome, "reason": fields.reason(report)})
+    _start_failed = _released = _exited = _over
 
     @staticmethod
     def _session(turn: Turn, workload: Workload) -> Workload:
@@ -275,6 +282,12 @@ class ReportReader:
         if workload.phase not in HOLDING:
             return
         parts = parts_of(turn, workload)
+        kind, body = parts.said.get(node, (kind, body))  # its processes knew better than who only saw them gone
+        if unsaved := body.get("unsaved"):
+            # The user hears of it with the next start, together with what the restore could not bring back.
+            session = self._session(turn, workload)
+            unsaved = tuple((str(cell), str(why)) for cell, why in unsaved)
+            turn.set_detail(session.id, replace(turn.detail(session.id), unsaved=unsaved))
         parts = replace(parts, gone={node: (kind, body)} | parts.gone)  # its first word is the one that it had to say
         places = hosts(workload)
         missing = [place for place in places if place not in parts.gone]
@@ -285,6 +298,21 @@ class ReportReader:
                 self._dispatcher.channel(place).send("stop", workload.id, workload.incarnation)
             return
         retries.end(turn, workload, _last_word(turn, workload, [parts.gone[place] for place in places]))
+
+
+def _ended(report: Report) -> dict[str, Any]:
+    """The body of a report of an end. Raises ``WireError``."""
+    if report.kind == "start_failed":
+        return {"reason": fields.reason(report)}
+    if report.kind == "released":
+        unsaved = [list(pair) for pair in fields.pairs(report, "unsaved")]
+        return {"busy": report.body.get("busy") is True} | ({"unsaved": unsaved} if unsaved else {})
+    if report.kind != "exited":
+        raise WireError(f"{report.kind[:80]!r} is no end; that is one of {', '.join(sorted(TERMINAL))}")
+    outcome = report.body.get("outcome")
+    if outcome not in (Outcome.COMPLETED, Outcome.FAILED, Outcome.TIMED_OUT):
+        raise WireError("exited: outcome has to be 'completed', 'failed' or 'timed out'")
+    return {"outcome": outcome, "reason": fields.reason(report)}
 
 
 def _measure(turn: Turn, node: str, span: Millis, samples: dict[WorkloadId, Utilization]) -> None:

@@ -52,6 +52,8 @@ class Parts:
     incarnation: int
     up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # node -> devices
     gone: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # node -> kind and body of its last report
+    # node -> the same of one whose processes have ended, but whose GPUs are not free yet
+    said: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def failed(self) -> bool:
@@ -62,8 +64,10 @@ class Parts:
     def from_dict(cls, data: dict[str, Any]) -> Parts:
         """Back from JSON."""
         up = {node: tuple(devices) for node, devices in data["up"].items()}
-        gone = {node: (str(kind), dict(body)) for node, (kind, body) in data["gone"].items()}
-        return cls(int(data["incarnation"]), up, gone)
+        gone, said = (
+            {node: (str(kind), dict(body)) for node, (kind, body) in data.get(key, {}).items()} for key in ("gone", "said")
+        )
+        return cls(int(data["incarnation"]), up, gone, said)
 
 
 @dataclass(frozen=True, slots=True)
