@@ -1,11 +1,31 @@
-"""Which of several services writes to a cluster: who holds its Lease (``coordination.k8s.io/v1``)."""
+"""Which of several services writes to a cluster: who holds its Lease (``coordination.k8s.io/v1``).
+
+As client-go does it: the clocks of others are not trusted. What another one wrote is good for as long as it promised, counted
+here from the moment at which it was first seen. The holder counts from before it asked, and for less, so it knows that it is
+none any more before anybody else can be one, even if the server hangs or this process was stopped for a while.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from gpufair.service.backends.kubernetes.api import Api
+from gpufair.service.backends.kubernetes.problems import Conflict, KubernetesProblem, Missing
+
+GROUP: Final = "/apis/coordination.k8s.io/v1"
+
+_JITTER: Final = 0.2
+_LEAST_S: Final = 0.1  # that a call is given
+_RELEASE_S: Final = 2.0
+_log = logging.getLogger(__name__)
+
+Record = dict[str, Any]  # the ``spec`` of a Lease
 
 
 class Lease:
@@ -16,8 +36,8 @@ class Lease:
         duration_s: How long others wait after the last renewal that they have seen.
         renew_deadline_s: For how long a renewal is good for its holder; less than ``duration_s``, so that the
             holder knows that it is none before anybody else is.
-        retry_s: Between two tries.
-        changed: Called in the event loop with ``held`` when that changes.
+        retry_s: Between two tries; less than ``renew_deadline_s``.
+        changed: Called in the event loop with ``held`` when that changes. What it raises is logged.
     """
 
     def __init__(
@@ -33,22 +53,181 @@ class Lease:
         changed: Callable[[bool], None] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        raise NotImplementedError
+        if not 0 < retry_s < renew_deadline_s < duration_s:
+            raise ValueError(
+                f"a Lease needs 0 < retry_s < renew_deadline_s < duration_s, not {retry_s:g}, {renew_deadline_s:g}, {duration_s:g}"
+            )
+        if not identity:
+            raise ValueError("a Lease needs an identity: an empty one says that nobody holds it")
+        self._api, self._name, self._namespace = api, name, namespace
+        self._path: Final = f"{GROUP}/namespaces/{namespace}/leases"
+        self.identity: Final = identity
+        self._duration_s, self._renew_s, self._retry_s = duration_s, renew_deadline_s, retry_s
+        self._changed, self._now = changed, now
+        self._seen: Record = {}  # the record as it was last seen, and since when it has been so
+        self._seen_at = now()
+        self._good_until: float | None = None  # of the last renewal; None: not held
+        self._told = False
+        self._taken = asyncio.Event()
+        self._said = ""
 
     @property
     def held(self) -> bool:
         """Whether this service may write now. It tells time itself, so it becomes False even when everything hangs."""
-        raise NotImplementedError
+        return self._good_until is not None and self._now() < self._good_until
 
     @property
     def holder(self) -> str:
         """Who holds it as far as is known; "": nobody."""
-        raise NotImplementedError
+        return str(self._seen.get("holderIdentity") or "")
 
     async def wait_held(self) -> None:
         """Return when this service holds it."""
-        raise NotImplementedError
+        while not self.held:
+            self._taken.clear()
+            await self._taken.wait()
 
     async def hold(self) -> None:
         """Take, renew and take again until cancelled; then give it back. No answer of the server ends it."""
-        raise NotImplementedError
+        watching = asyncio.create_task(self._tell_when_it_ends())
+        try:
+            while True:
+                await self._try()
+                await asyncio.sleep(self._retry_s * random.uniform(1, 1 + _JITTER))
+        finally:
+            watching.cancel()
+            await self._release()
+
+    async def _tell_when_it_ends(self) -> None:
+        # Beside the tries: one that hangs must not hide that time is up.
+        while True:
+            if self.held:
+                await asyncio.sleep(max(0.0, (self._good_until or 0.0) - self._now()))
+            else:
+                self._tell()
+                self._taken.clear()
+                await self._taken.wait()
+
+    async def _try(self) -> None:
+        try:
+            await self._take_or_renew()
+            self._said = ""
+        except KubernetesProblem as problem:
+            if str(problem) != self._said:
+                self._said = str(problem)
+                _log.warning("the Lease %s/%s cannot be had: %s", self._namespace, self._name, problem)
+        self._tell()
+
+    async def _take_or_renew(self) -> None:
+        try:
+            found = await self._call("GET", f"{self._path}/{self._name}")
+        except Missing:
+            found = None
+        began = self._now()
+        if found is None:
+            await self._create(began)
+            return
+        spec = found.get("spec")
+        self._observe(spec if isinstance(spec, dict) else {})
+        if self.holder not in {"", self.identity}:
+            self._good_until = None  # somebody else has it, whatever was thought here
+            if self._now() < self._seen_at + _promised_s(self._seen, self._duration_s):
+                return
+        # Ours, but given up by ourselves as too old: nobody took it since, so it is renewed as if it were held.
+        spec = self._record(of=self._seen)
+        try:
+            answer = await self._call("PUT", f"{self._path}/{self._name}", found | {"spec": spec})
+        except Conflict:
+            return  # somebody was quicker: look again
+        self._won(answer, began)
+
+    async def _create(self, began: float) -> None:
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._record(of={}),
+        }
+        try:
+            answer = await self._call("POST", self._path, body)
+        except Conflict:
+            return
+        self._won(answer, began)
+
+    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        # No try may outlast what it renews; who holds nothing may take a renewal's time.
+        left = self._renew_s if self._good_until is None else self._good_until - self._now()
+        timeout_s = max(_LEAST_S, min(self._renew_s / 2, left if left > 0 else self._renew_s))
+        return await self._api.call(method, path, body, timeout_s=timeout_s, urgent=True)
+
+    def _record(self, of: Record) -> Record:
+        ours = of.get("holderIdentity") == self.identity
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        transitions = of.get("leaseTransitions")
+        so_far = transitions if isinstance(transitions, int) else 0
+        return of | {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._duration_s)),
+            "acquireTime": (ours and of.get("acquireTime")) or now,
+            "renewTime": now,
+            # A Lease that is new has been handed over from nobody.
+            "leaseTransitions": so_far if ours or not of else so_far + 1,
+        }
+
+    def _observe(self, record: Record) -> None:
+        if record != self._seen:
+            self._seen, self._seen_at = record, self._now()
+
+    def _won(self, answer: dict[str, Any], began: float) -> None:
+        spec = answer.get("spec")
+        self._observe(spec if isinstance(spec, dict) else {})
+        if self.holder == self.identity:
+            self._good_until = began + self._renew_s
+            self._taken.set()
+
+    def _tell(self) -> None:
+        held = self.held
+        if held == self._told:
+            return
+        self._told = held
+        if held:
+            _log.info("this service (%s) holds the Lease %s/%s", self.identity, self._namespace, self._name)
+        else:
+            by = f"{self.holder!r} has it" if self.holder not in {"", self.identity} else "it was not renewed in time"
+            _log.warning(
+                "this service (%s) does not hold the Lease %s/%s any more: %s",
+                self.identity,
+                self._namespace,
+                self._name,
+                by,
+            )
+        if self._changed is not None:
+            try:
+                self._changed(held)
+            except Exception:  # noqa: BLE001
+                _log.exception("what follows the Lease %s/%s failed at a change", self._namespace, self._name)
+
+    async def _release(self) -> None:
+        """Let the next one take it at once. Best effort: whoever cannot be told waits for ``duration_s``."""
+        was_held = self.held
+        self._good_until = None
+        self._tell()
+        if not was_held:
+            return
+        path = f"{self._path}/{self._name}"
+        try:
+            found = await self._api.call("GET", path, timeout_s=_RELEASE_S / 2, urgent=True)
+            spec = found.get("spec")
+            if not isinstance(spec, dict) or spec.get("holderIdentity") != self.identity:
+                return
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            free = spec | {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
+            await self._api.call("PUT", path, found | {"spec": free}, timeout_s=_RELEASE_S / 2, urgent=True)
+            self._seen = free
+        except KubernetesProblem as problem:
+            _log.info("the Lease %s/%s was not given back: %s", self._namespace, self._name, problem)
+
+
+def _promised_s(record: Record, otherwise: float) -> float:
+    told = record.get("leaseDurationSeconds")
+    return float(told) if isinstance(told, int | float) and told > 0 else otherwise
