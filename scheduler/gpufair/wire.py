@@ -18,6 +18,7 @@ API_VERSION = 1
 MAX_BODY_BYTES = 1 << 20  # a hello of an agent with 1,000 workloads is about 300 kB
 COMMAND_WAIT_S = 20.0  # long poll: below the 30 s at which common proxies cut
 HEARTBEAT_S = 5.0
+NONE_LEFT = -1  # CPUs or bytes of a node: it has none for us, while 0 means that it is not known
 NOTIFY = ("start", "preempted", "restored", "failed", "end", "budget", "all")  # what one may ask to be told
 
 Message = TypeVar("Message")
@@ -29,7 +30,10 @@ class WireError(GpufairError):
 
 @dataclass(frozen=True, slots=True)
 class NodeInventory:
-    """What an agent offers. ``gpu_ids`` are NVML UUIDs or ``virtual-0``…; their count is the node's GPUs."""
+    """What an agent offers. ``gpu_ids`` are NVML UUIDs or ``virtual-0``…; their count is the node's GPUs.
+
+    ``cpus`` and ``memory_bytes`` 0: not known, and not counted; ``NONE_LEFT``: there are none for us.
+    """
 
     name: str
     gpu_ids: tuple[str, ...] = ()

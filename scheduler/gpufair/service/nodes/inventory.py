@@ -12,7 +12,7 @@ from gpufair.core.state import State
 from gpufair.core.units import NodeName, PoolName
 from gpufair.service.problems import BadRequest
 from gpufair.service.settings.node_options import MAX_GPUS
-from gpufair.wire import NodeInventory
+from gpufair.wire import NONE_LEFT, NodeInventory
 
 LONGEST = 200  # characters of a type or an address
 
@@ -34,8 +34,8 @@ def offered(said: NodeInventory, configured: NodeInventory) -> NodeInventory:
         pool=configured.pool,
         labels=configured.labels,
         gpu_type=configured.gpu_type or said.gpu_type,
-        cpus=max(0, said.cpus),
-        memory_bytes=max(0, said.memory_bytes),
+        cpus=max(NONE_LEFT, said.cpus),
+        memory_bytes=max(NONE_LEFT, said.memory_bytes),
     )
 
 
@@ -47,8 +47,8 @@ def node_of(inventory: NodeInventory) -> Node:
         gpu_type=inventory.gpu_type,
         pool=PoolName(inventory.pool),
         labels=MappingProxyType(dict(inventory.labels)),
-        cpus=inventory.cpus or None,  # unknown ones are not counted
-        memory=inventory.memory_bytes or None,
+        cpus=_counted(inventory.cpus),
+        memory=_counted(inventory.memory_bytes),
     )
 
 
@@ -67,3 +67,8 @@ def with_held(node: Node, known: NodeRecord, state: State) -> Node:
         cpus=None if node.cpus is None else max(node.cpus, cpus),
         memory=None if node.memory is None else max(node.memory, memory),
     )
+
+
+def _counted(amount: int) -> int | None:
+    """As the core has it: what is unknown is not counted."""
+    return 0 if amount == NONE_LEFT else amount or None

@@ -1,23 +1,31 @@
-"""Nodes of a cluster as nodes of the core: what each offers to us, and whether anything may start there."""
+"""Nodes of a cluster as nodes of the core: what each offers to us, and whether anything may start there.
+
+A node of the core has one kind of GPU. A node of the cluster with several (MIG devices of different sizes) is several
+of them, between which its CPUs and memory are divided by their numbers of devices. Which devices a pod gets is decided
+by the device plugin when it starts, so the ids here are mere numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any
+import hashlib
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, Final
 
 from gpufair.core.units import Instant
+from gpufair.service.backends.kubernetes.conditions import Condition, Standing, standing
+from gpufair.service.backends.kubernetes.names import is_ours
+from gpufair.service.backends.kubernetes.requests import requested, takes_room, whole
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
-from gpufair.wire import NodeInventory
+from gpufair.service.settings.node_options import MAX_GPUS
+from gpufair.service.settings.quantities import known_quantity
+from gpufair.wire import NONE_LEFT, NodeInventory
 
-
-class Condition(StrEnum):
-    """Whether a node takes new work."""
-
-    OPEN = "open"
-    CLOSED = "closed"  # nothing new starts there; what runs goes on
-    LOST = "lost"  # nobody answers for it
+LONGEST_NAME: Final = 64
+# No node is called so by itself: what Kubernetes takes for a name has no underscore.
+_KIND_MARK: Final = "_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +34,31 @@ class Offer:
 
     Attributes:
         host: The node of the cluster.
-        condition: What it is good for now; ``reason``: the sentence that says why, "" where it is open.
-        silent_since: Since when its kubelet has not been heard; None: it is.
+        standing: Whether it takes new work, and why not.
     """
 
     inventory: NodeInventory
     host: str
     resource: str
-    condition: Condition = Condition.OPEN
-    reason: str = ""
-    silent_since: Instant | None = None
+    standing: Standing = field(default_factory=Standing)
+
+    @property
+    def condition(self) -> Condition:
+        """What it is good for now."""
+        return self.standing.condition
+
+    def keeping(self, gpus: int, cpus: int, memory_bytes: int) -> Offer:
+        """The same with no less than what is held there: a node that shrinks under its workloads does not lose them."""
+        it = self.inventory
+        return replace(
+            self,
+            inventory=replace(
+                it,
+                gpu_ids=_ids(max(gpus, len(it.gpu_ids))),
+                cpus=max(cpus, it.cpus) or NONE_LEFT,
+                memory_bytes=max(memory_bytes, it.memory_bytes) or NONE_LEFT,
+            ),
+        )
 
 
 def offers(
@@ -44,17 +67,113 @@ def offers(
     pool: str,
     options: KubernetesOptions,
     now: Instant,
+    counted: Container[str] = (),
 ) -> tuple[Offer, ...]:
     """What the nodes of a cluster offer to a pool, in the order of their names.
 
     Args:
         nodes: Node objects, whatever their order.
-        pods: Pods of all namespaces, ours among them: those of this pool are counted by the core, all others are
-            subtracted here.
+        pods: Pods of all namespaces. Ours of this pool are counted by the core; all others are subtracted here.
+        counted: Uids of pods in others' namespaces that the core counts, too.
     """
-    raise NotImplementedError
+    others: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for pod in pods:
+        if takes_room(pod) and not _counted(pod, pool, options, counted):
+            others[pod["spec"]["nodeName"]].append(pod)
+    found: list[Offer] = []
+    for node in sorted(nodes, key=lambda one: str(one["metadata"]["name"])):
+        labels = node["metadata"].get("labels") or {}
+        if all(labels.get(key) == value for key, value in options.node_selector.items()):
+            found += _of_node(node, others[node["metadata"]["name"]], pool, options, now)
+    return tuple(found)
 
 
 def core_name(host: str, resource: str, *, only: bool) -> str:
-    """The core's name of a node with one kind of its GPUs; ``only``: it has no other kind."""
-    raise NotImplementedError
+    """The core's name of a node with one kind of its GPUs; ``only``: it has no other kind.
+
+    Examples:
+        >>> core_name("gpu-01", "nvidia.com/gpu", only=True), core_name("gpu-01", "nvidia.com/mig-1g.5gb", only=False)
+        ('gpu-01', 'gpu-01_mig-1g.5gb')
+    """
+    name = host if only else f"{host}{_KIND_MARK}{_short(resource)}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: LONGEST_NAME - 9].rstrip('.-_')}_{digest}"
+
+
+def tolerations_of(resource: str, options: KubernetesOptions) -> tuple[Mapping[str, Any], ...]:
+    """Those of a pod of this pool. Who asks for a GPU tolerates the taint that keeps others off nodes with GPUs."""
+    own = ({"key": resource, "operator": "Exists"},) if resource else ()
+    return (*options.tolerations, *own)
+
+
+def _of_node(
+    node: Mapping[str, Any], others: list[Mapping[str, Any]], pool: str, options: KubernetesOptions, now: Instant
+) -> list[Offer]:
+    status, host = node.get("status") or {}, str(node["metadata"]["name"])
+    capacity = status.get("capacity") or {}
+    allocatable = status.get("allocatable") or capacity
+    kinds = sorted(
+        name
+        for name in {*capacity, *allocatable}
+        if options.type_of(name) is not None
+        and max(whole(known_quantity(given.get(name, 0))) for given in (capacity, allocatable)) > 0
+    )
+    if not kinds and not options.cpu_nodes:
+        return []
+    counts = {kind: whole(known_quantity(allocatable.get(kind, 0))) for kind in kinds}
+    free = {what: _free(what, allocatable, others) for what in ("cpu", "memory")}
+    labels = {str(key): str(value) for key, value in (node["metadata"].get("labels") or {}).items()}
+    found = []
+    for kind in kinds or [""]:
+        part = _part(counts, kind)
+        gpus = min(whole(_free(kind, allocatable, others)), MAX_GPUS) if kind else 0
+        stands = standing(node, tolerations_of(kind, options), options.node_silence, now)
+        if kind and not counts[kind] and stands.condition is Condition.OPEN:
+            stands = Standing(Condition.CLOSED, f"none of the {capacity.get(kind)} GPUs of {host} is healthy; look at its device plugin")
+        inventory = NodeInventory(
+            name=core_name(host, kind, only=len(kinds) < 2),
+            gpu_ids=_ids(gpus),
+            gpu_type=_type(kind, labels, options) if kind else "",
+            pool=pool,
+            cpus=whole(free["cpu"] * part) or NONE_LEFT,
+            memory_bytes=whole(free["memory"] * part) or NONE_LEFT,
+            labels=labels,
+            host=host,
+        )
+        found.append(Offer(inventory, host, kind, stands))
+    return found
+
+
+def _counted(pod: Mapping[str, Any], pool: str, options: KubernetesOptions, counted: Container[str]) -> bool:
+    # Anybody could write our labels on a pod of his own namespace, and hide from the books what he takes.
+    metadata = pod.get("metadata") or {}
+    ours = metadata.get("namespace") == options.namespace and is_ours(pod, pool)
+    return ours or metadata.get("uid") in counted
+
+
+def _free(resource: str, allocatable: Mapping[str, Any], others: list[Mapping[str, Any]]) -> Fraction:
+    taken = sum((requested(pod, resource) for pod in others), Fraction(0))
+    return max(Fraction(0), known_quantity(allocatable.get(resource, 0)) - taken)
+
+
+def _part(counts: Mapping[str, int], kind: str) -> Fraction:
+    """Of a node's CPUs and memory, that go with one kind of its GPUs."""
+    devices = sum(counts.values())
+    return Fraction(counts[kind], devices) if len(counts) > 1 and devices else Fraction(1)
+
+
+def _type(resource: str, labels: Mapping[str, str], options: KubernetesOptions) -> str:
+    configured = options.type_of(resource)
+    if configured:
+        return configured
+    return _short(resource) if _short(resource).startswith("mig-") else labels.get(options.gpu_label, "")
+
+
+def _short(resource: str) -> str:
+    return resource.rpartition("/")[2]
+
+
+def _ids(count: int) -> tuple[str, ...]:
+    return tuple(str(at) for at in range(count))
