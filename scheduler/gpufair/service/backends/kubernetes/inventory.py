@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
@@ -46,19 +46,6 @@ class Offer:
     def condition(self) -> Condition:
         """What it is good for now."""
         return self.standing.condition
-
-    def keeping(self, gpus: int, cpus: int, memory_bytes: int) -> Offer:
-        """The same with no less than what is held there: a node that shrinks under its workloads does not lose them."""
-        it = self.inventory
-        return replace(
-            self,
-            inventory=replace(
-                it,
-                gpu_ids=_ids(max(gpus, len(it.gpu_ids))),
-                cpus=max(cpus, it.cpus) or NONE_LEFT,
-                memory_bytes=max(memory_bytes, it.memory_bytes) or NONE_LEFT,
-            ),
-        )
 
 
 def offers(
