@@ -1,35 +1,57 @@
-"""Why a pod does not start, or has ended: a plain sentence with the next step, and what is to be done."""
+"""Why a pod does not begin, or has ended: a plain sentence with the next step, and what it means for its workload."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
+from gpufair.core.model import Outcome
 from gpufair.core.units import Instant, Millis
+from gpufair.node.pod_exits import PodExit
+from gpufair.service.backends.kubernetes.conditions import instant
+from gpufair.service.backends.kubernetes.problems import Forbidden, Invalid, KubernetesProblem
+from gpufair.service.settings.durations import format_duration
+
+Object = Mapping[str, Any]
+LONGEST: Final = 400  # characters of what others say
+_SIGKILL: Final = 128 + 9
 
 
 class Ending(StrEnum):
     """What a pod's end, or its failure to begin, means for its workload."""
 
-    ENDED = "ended"  # its container ended in order; the agent has said the rest
+    ENDED = "ended"  # in order: its agent has said the rest
     ELSEWHERE = "elsewhere"  # through no fault of the workload: it is queued again
-    FAILED = "failed"  # the same would happen again: its owner has to change something
+    NOT_STARTED = "not started"  # perhaps by chance: it is tried again, a few times
+    FAILED = "failed"  # the same would happen again: somebody has to change something first
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``text``: for the workload's owner. ``begun``: whether its container ran at all."""
+    """``text``: for the workload's owner, with what to do. ``code``: the exit status of its container, if there was one."""
 
     ending: Ending
     text: str
-    begun: bool = False
+    code: int | None = None
+
+    def report(self, *, busy: bool = False) -> tuple[str, dict[str, Any]]:
+        """Kind and body of the report (``gpufair.wire.Report``) that says so. ``busy``: whether a cell was running."""
+        match self.ending:
+            case Ending.FAILED:
+                code = -1 if self.code is None else self.code
+                return "exited", {"outcome": Outcome.FAILED.value, "code": code, "reason": self.text}
+            case Ending.NOT_STARTED:
+                return "start_failed", {"reason": self.text}
+            case _:
+                return "released", {"busy": busy}
 
 
 def verdict(
-    pod: Mapping[str, Any],
-    events: Iterable[Mapping[str, Any]] = (),
+    pod: Object,
+    events: Iterable[Object] = (),
     *,
     now: Instant,
     start_within: Millis,
@@ -42,19 +64,329 @@ def verdict(
         start_within: After so long without a beginning it is given up.
         node_lost: Whether its node is lost, so that what the pod says of itself is old.
     """
-    raise NotImplementedError
+    status = pod.get("status") or {}
+    phase = status.get("phase")
+    if phase == "Succeeded":
+        return _ended(pod) or Verdict(Ending.ENDED, "it has ended", 0)
+    if phase == "Failed":
+        return _failed(pod)
+    if node_lost:
+        return Verdict(Ending.ELSEWHERE, f"its node {_node(pod)} is lost; it is queued again")
+    if (over := _ended(pod)) is not None:
+        return over  # its container has, and the phase follows
+    if _container(pod).get("running") or phase == "Running":
+        return None
+    if (hopeless := _hopeless(pod)) is not None:
+        return hopeless
+    bound = _since_bound(pod)
+    if bound is None or now - bound < start_within:
+        return None
+    return _too_late(pod, tuple(events), start_within)
 
 
-def waiting(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> str:
+def waiting(pod: Object, events: Iterable[Object] = ()) -> str:
     """What a pod that has not begun waits for, as a sentence; "": nothing is known."""
-    raise NotImplementedError
+    reason, said = _waiting(pod)
+    if reason in {"ErrImagePull", "ImagePullBackOff"}:
+        return f"its image {_image(pod)} is being pulled again: {said or 'the last try failed'}"
+    trouble = _trouble(events)
+    if trouble is not None:
+        return f"{_TROUBLES[trouble[0]]}: {trouble[1]}"
+    if any(one.get("reason") == "Pulling" for one in events) and not any(one.get("reason") == "Pulled" for one in events):
+        return f"its image {_image(pod)} is being pulled"
+    return f"its container is being made ({said})" if said else ""
 
 
-def refused(status: int, body: Mapping[str, Any]) -> Verdict:
-    """What it means that the API server did not take a pod: quota, a webhook, an invalid field, a missing right."""
-    raise NotImplementedError
+def refused(problem: KubernetesProblem) -> Verdict:
+    """What it means for a workload that the API server did not take its pod, which repeating will not change."""
+    said = _said(problem.said)
+    if isinstance(problem, Forbidden) and problem.kind == "quota":
+        return Verdict(
+            Ending.NOT_STARTED,
+            f"a quota of the namespace leaves no room for its pod ({said}); an operator can raise the ResourceQuota, or ask for less",
+        )
+    if webhook := re.search(r'admission webhook "([^"]+)"', problem.said):
+        return Verdict(
+            Ending.FAILED,
+            f"the cluster's policy {webhook[1]} does not let its pod in ({said}); show this to an operator, who can mend the profile's pod",
+        )
+    if isinstance(problem, Forbidden) and problem.kind == "policy":
+        return Verdict(
+            Ending.FAILED, f"a policy of the cluster does not let its pod in ({said}); an operator can mend the profile's pod"
+        )
+    if isinstance(problem, Invalid):
+        return Verdict(Ending.FAILED, f"Kubernetes does not take its pod ({said}); an operator can mend the profile's pod")
+    return Verdict(Ending.NOT_STARTED, str(problem))
 
 
-def gone(pod: Mapping[str, Any] | None) -> Verdict:
-    """What it means that a pod is not there any more without having said anything (``pod``: as it was last seen)."""
-    raise NotImplementedError
+def gone(pod: Object | None) -> Verdict:
+    """What it means that a pod is not there any more and has said nothing at its end (``pod``: as it was last seen)."""
+    if pod is not None and (why := _disrupted(pod)):
+        return Verdict(Ending.ELSEWHERE, f"{why}; it is queued again")
+    where = f" on {_node(pod)}" if pod is not None else ""
+    return Verdict(Ending.ELSEWHERE, f"its pod{where} was deleted by somebody, or by the cluster; it is queued again")
+
+
+# -- it has failed --------------------------------------------------------------------------------------------------
+
+
+def _failed(pod: Object) -> Verdict:
+    status = pod.get("status") or {}
+    reason, said = str(status.get("reason") or ""), _said(status.get("message"))
+    if reason == "Evicted":
+        return _evicted(pod, said)
+    if reason == "DeadlineExceeded":
+        return Verdict(Ending.FAILED, "its pod ran for longer than activeDeadlineSeconds allows, which was set by somebody in the cluster")
+    if reason.startswith("OutOf") or reason in _ADMISSION:
+        what = reason.removeprefix("OutOf") if reason.startswith("OutOf") else _ADMISSION[reason]
+        return Verdict(
+            Ending.ELSEWHERE,
+            f"{_node(pod)} did not take its pod after all: {what or 'no room'} ({said or reason}); it is queued again",
+        )
+    if why := _disrupted(pod):
+        return Verdict(Ending.ELSEWHERE, f"{why}; it is queued again", _code(pod))
+    if reason in _NODE_ENDS:
+        return Verdict(Ending.ELSEWHERE, f"its node {_node(pod)} {_NODE_ENDS[reason]}; it is queued again")
+    over = _ended(pod)
+    if over is not None:
+        return over
+    return Verdict(
+        Ending.ELSEWHERE, f"its pod failed on {_node(pod)} without its container saying why ({said or reason or 'no reason given'}); it is queued again"
+    )
+
+
+_ADMISSION: Final[Mapping[str, str]] = {
+    "UnexpectedAdmissionError": "the device plugin could not give it its GPUs",
+    "NodeAffinity": "its labels are not those that were asked for",
+    "NodePorts": "a port is taken",
+    "AppArmor": "AppArmor is not as was asked for",
+    "PodOSNotSupported": "it has another operating system",
+    "PodLevelResourcesNotAdmittedReason": "no room",
+    "Rejected": "no room",
+}
+_NODE_ENDS: Final[Mapping[str, str]] = {
+    "NodeLost": "is lost",
+    "Shutdown": "is being shut down",
+    "NodeShutdown": "is being shut down",
+    "Terminated": "is being shut down",
+    "NodeUnreachable": "cannot be reached",
+}
+_DISRUPTIONS: Final[Mapping[str, str]] = {
+    "PreemptionByScheduler": "pods of a higher priority class took its place",
+    "PreemptionByKubeScheduler": "pods of a higher priority class took its place",
+    "DeletionByTaintManager": "its node was given a taint that it does not tolerate",
+    "EvictionByEvictionAPI": "it was evicted, as by kubectl drain",
+    "DeletionByPodGC": "its node is not part of the cluster any more",
+    "TerminationByKubelet": "its node could not keep it",
+}
+
+
+def _disrupted(pod: Object) -> str:
+    """Why the cluster itself ended a pod, by its condition ``DisruptionTarget`` (from Kubernetes 1.26 on); "": it did not."""
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "DisruptionTarget" and one.get("status") == "True":
+            return _DISRUPTIONS.get(str(one.get("reason")), f"the cluster ended it ({one.get('reason')})")
+    if (pod.get("status") or {}).get("reason") in {"Preempting", "Preempted"}:
+        return _DISRUPTIONS["PreemptionByScheduler"]
+    return ""
+
+
+def _evicted(pod: Object, said: str) -> Verdict:
+    if re.search(r"(?:ephemeral local storage|EmptyDir).* exceeds", said):
+        return Verdict(
+            Ending.FAILED,
+            f"it wrote more to the disk of its node than a pod may ({said}); write to the shared volume, or have the profile's limit raised",
+        )
+    return Verdict(
+        Ending.ELSEWHERE, f"{_node(pod)} evicted it, being short of something itself ({said or 'it does not say of what'}); it is queued again"
+    )
+
+
+# -- its container has ended ----------------------------------------------------------------------------------------
+
+
+def _ended(pod: Object) -> Verdict | None:
+    ended = _container(pod).get("terminated")
+    if not ended:
+        return None
+    code, reason, said = int(ended.get("exitCode", 0)), str(ended.get("reason") or ""), _said(ended.get("message"))
+    if reason == "OOMKilled":
+        limit = _limit(pod, "memory")
+        asked = f"all of the {limit} that it may have" if limit else "more memory than its node had"
+        return Verdict(Ending.FAILED, f"it was killed for using {asked}; ask for more, like --memory, or free some", code)
+    if reason in {"StartError", "ContainerCannotRun"}:
+        return _not_run(pod, said, code)
+    if code == _SIGKILL and (pod.get("metadata") or {}).get("deletionTimestamp"):
+        return Verdict(Ending.ELSEWHERE, "its pod was deleted, and it had not ended when its grace was over; it is queued again", code)
+    if code == _SIGKILL:
+        return Verdict(Ending.ELSEWHERE, f"its container on {_node(pod)} was killed from outside (code {code}); it is queued again", code)
+    ours = next((one for one in PodExit if one == code), None)
+    if ours is not None:
+        ending, text = _EXITS[ours]
+        return Verdict(ending, text.format(said=said or "it wrote nothing", node=_node(pod), image=_image(pod)), code)
+    if "No module named" in said:
+        return _not_run(pod, said, code)
+    return Verdict(Ending.FAILED, f"the agent in its pod ended with code {code}{f': {said}' if said else ''}; see `kubectl logs` of {_name(pod)}", code)
+
+
+def _not_run(pod: Object, said: str, code: int) -> Verdict:
+    if re.search(r"executable file not found|No module named|no such file or directory|permission denied|exec format error", said):
+        return Verdict(
+            Ending.FAILED,
+            f"its image {_image(pod)} cannot run the agent ({said}); it needs python with jupyter-gpufair on its PATH, built for this machine",
+            code,
+        )
+    return Verdict(Ending.NOT_STARTED, f"the container could not be run on {_node(pod)} ({said or 'no reason given'})", code)
+
+
+# {said} is what the agent last wrote.
+_EXITS: Final[Mapping[PodExit, tuple[Ending, str]]] = {
+    PodExit.IN_ORDER: (Ending.ENDED, "it has ended"),
+    PodExit.FAILED: (Ending.ENDED, "it has failed, and its agent said why"),
+    PodExit.NOT_STARTED: (Ending.ENDED, "it could not be started, and its agent said why"),
+    PodExit.BAD_CONFIG: (
+        Ending.FAILED,
+        "the agent in its pod cannot use its configuration ({said}); is jupyter-gpufair in {image} the version of the service?",
+    ),
+    PodExit.NEVER_REACHED: (
+        Ending.NOT_STARTED,
+        "its pod on {node} did not reach the service ({said}); an operator can look at service_url of [pool.kubernetes] and at "
+        "the NetworkPolicy",
+    ),
+    PodExit.REFUSED: (
+        Ending.NOT_STARTED,
+        "who answers at service_url of [pool.kubernetes] did not know its pod ({said}); an operator can correct that address",
+    ),
+    PodExit.SERVICE_LOST: (Ending.ELSEWHERE, "its pod had lost the service; it was saved and ended, and is queued again"),
+    PodExit.OUT_OF_TIME: (
+        Ending.ELSEWHERE,
+        "its pod was told to end and had not done so when its grace was over; it is queued again",
+    ),
+}
+
+# -- it has not begun -----------------------------------------------------------------------------------------------
+
+_FOR_GOOD: Final = re.compile(
+    r"not found|manifest unknown|does not exist|unauthorized|authentication required|access denied|denied|forbidden|no match for platform",
+    re.IGNORECASE,
+)
+# Of events, what keeps a pod from beginning.
+_TROUBLES: Final[Mapping[str, str]] = {
+    "FailedMount": "a volume cannot be mounted",
+    "FailedAttachVolume": "a volume cannot be attached to its node",
+    "FailedMapVolume": "a volume cannot be mapped",
+    "FailedCreatePodSandBox": "its node cannot give it a network",
+    "NetworkNotReady": "the network of its node is not ready",
+    "FailedCreatePodContainer": "its node cannot make a container",
+}
+_MISSING: Final = re.compile(r"(persistentvolumeclaim|secret|configmap)s? \"?[\w./-]+\"? (?:not found|is being deleted)", re.IGNORECASE)
+
+
+def _hopeless(pod: Object) -> Verdict | None:
+    """What waiting will not mend."""
+    reason, said = _waiting(pod)
+    image = _image(pod)
+    if reason == "InvalidImageName":
+        return Verdict(Ending.FAILED, f"{image} is no name of an image; an operator can correct it in the profile's pod")
+    if reason == "ImagePullBackOff" and _FOR_GOOD.search(said):
+        return Verdict(
+            Ending.FAILED,
+            f"its image {image} cannot be pulled ({said}); an operator can correct its name or its imagePullSecrets in the profile's pod",
+        )
+    if reason == "ErrImageNeverPull":
+        return Verdict(
+            Ending.NOT_STARTED, f'{_node(pod)} does not have the image {image}, and imagePullPolicy = "Never" forbids to pull it'
+        )
+    if reason == "CreateContainerConfigError":
+        return Verdict(
+            Ending.FAILED,
+            f"its container cannot be configured ({said or 'no reason given'}); an operator can make what is missing, or mend the profile's pod",
+        )
+    if reason in {"CreateContainerError", "RunContainerError"}:
+        return _not_run(pod, said, 128)
+    return None
+
+
+def _too_late(pod: Object, events: tuple[Object, ...], start_within: Millis) -> Verdict:
+    begun = f"its pod did not begin on {_node(pod)} within {format_duration(start_within)}"
+    reason, said = _waiting(pod)
+    if reason in {"ErrImagePull", "ImagePullBackOff"}:
+        return Verdict(Ending.NOT_STARTED, f"{begun}: its image {_image(pod)} cannot be pulled ({said or 'no reason given'}); is the registry there?")
+    trouble = _trouble(events)
+    if trouble is None:
+        what = waiting(pod, events) or "the kubelet says nothing of it"
+        return Verdict(Ending.NOT_STARTED, f"{begun}: {what}; `kubectl describe pod {_name(pod)}` may say more")
+    kind, why = trouble
+    if _MISSING.search(why):
+        return Verdict(Ending.FAILED, f"{begun}: {_TROUBLES[kind]} ({why}); an operator can make what is missing, or mend the profile's pod")
+    return Verdict(Ending.NOT_STARTED, f"{begun}: {_TROUBLES[kind]} ({why})")
+
+
+def _trouble(events: Iterable[Object]) -> tuple[str, str] | None:
+    """The newest event that says what is in the way: its reason, and its words."""
+    found = [one for one in events if one.get("reason") in _TROUBLES]
+    if not found:
+        return None
+    last = max(found, key=lambda one: (_event_at(one), str(one.get("message"))))
+    return str(last["reason"]), _said(last.get("message")) or "no reason given"
+
+
+def _event_at(event: Object) -> int:
+    series = (event.get("series") or {}).get("lastObservedTime")
+    return next((at for text in (series, event.get("lastTimestamp"), event.get("eventTime")) if (at := instant(text)) is not None), 0)
+
+
+# -- reading a pod --------------------------------------------------------------------------------------------------
+
+
+def _since_bound(pod: Object) -> Instant | None:
+    """Since when a pod has its node; None: it has none yet."""
+    status = pod.get("status") or {}
+    if not (pod.get("spec") or {}).get("nodeName"):
+        return None
+    for one in status.get("conditions") or ():
+        if one.get("type") == "PodScheduled" and (at := instant(one.get("lastTransitionTime"))) is not None:
+            return at
+    return instant(status.get("startTime")) or instant((pod.get("metadata") or {}).get("creationTimestamp"))
+
+
+def _container(pod: Object) -> Object:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return (statuses[0].get("state") or {}) if statuses else {}
+
+
+def _waiting(pod: Object) -> tuple[str, str]:
+    """Reason and words of a container that waits."""
+    found = _container(pod).get("waiting") or {}
+    return str(found.get("reason") or ""), _said(found.get("message"))
+
+
+def _code(pod: Object) -> int | None:
+    found = (_container(pod).get("terminated") or {}).get("exitCode")
+    return None if found is None else int(found)
+
+
+def _spec(pod: Object) -> Object:
+    return next(iter((pod.get("spec") or {}).get("containers") or ()), {})
+
+
+def _image(pod: Object) -> str:
+    return str(_spec(pod).get("image") or "(none)")
+
+
+def _limit(pod: Object, resource: str) -> str:
+    return str(((_spec(pod).get("resources") or {}).get("limits") or {}).get(resource) or "")
+
+
+def _node(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "its node")
+
+
+def _name(pod: Object) -> str:
+    return str((pod.get("metadata") or {}).get("name") or "")
+
+
+def _said(text: object) -> str:
+    """What others say, on one line."""
+    line = " ".join(str(text or "").split())
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
