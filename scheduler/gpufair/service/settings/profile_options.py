@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from gpufair.service.settings.tables import NAME, Table, shown
 
 # A notebook that computes nothing for so long gives its GPUs back: in a trace of a lab 1 h frees nearly as much as 15 min.
 IDLE_RELEASE = HOUR
+POD_PROFILE = "pod_profile"  # in a launch: the profile of whose template its pods are made
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,12 @@ def read_profile(table: Table, policy: Policy, folder: Path) -> Profile:
     )
     table.finish()
     return profile
+
+
+def template_of(launch: Mapping[str, object], profiles: Iterable[Profile]) -> PodTemplate:
+    """From which the pods of a workload are made; one that says nothing where its profile has none, or is gone."""
+    found = (one.pod for one in profiles if one.name == launch.get(POD_PROFILE))
+    return next(found, None) or PodTemplate()
 
 
 def _idle_release(table: Table) -> Millis | None:

@@ -13,7 +13,7 @@ from gpufair.core.model import Kind, Policy, Shape, WorkloadSpec
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Millis, NodeName
 from gpufair.service.settings.config import Config
-from gpufair.service.settings.profile_options import Profile
+from gpufair.service.settings.profile_options import POD_PROFILE, Profile
 from gpufair.service.settings.tables import hint
 from gpufair.service.workloads import notices, pools
 
@@ -101,8 +101,13 @@ def spec_of(wanted: Wanted, user: str, config: Config, facts: Facts) -> Workload
         grace=profile.grace,
         expected=profile.expected if wanted.expected_s is None else span_of(wanted.expected_s, "expected_s"),
         idle_release=_idle_release(wanted, profile, kind, shape),
-        launch=MappingProxyType(_told_by_default(kind, config) | dict(wanted.launch)),
+        launch=MappingProxyType(_told_by_default(kind, config) | dict(wanted.launch) | _as_pod(profile)),
     )
+
+
+def _as_pod(profile: Profile) -> dict[str, Any]:
+    """Which template its pods are made from, in case that it comes to a cluster."""
+    return {} if profile.pod is None else {POD_PROFILE: profile.name}
 
 
 def _told_by_default(kind: Kind, config: Config) -> dict[str, Any]:

@@ -11,12 +11,22 @@ from typing import Any, Final
 from gpufair.core.model import Outcome
 from gpufair.core.units import Instant, Millis
 from gpufair.node.pod_exits import PodExit
-from gpufair.service.backends.kubernetes.conditions import instant
+from gpufair.service.backends.kubernetes.pod_status import (
+    Object,
+    bound_at,
+    container_state,
+    event_at,
+    exit_code,
+    image_of,
+    limit_of,
+    name_of,
+    node_of,
+    on_one_line,
+    waits_for,
+)
 from gpufair.service.backends.kubernetes.problems import Forbidden, Invalid, KubernetesProblem
 from gpufair.service.settings.durations import format_duration
 
-Object = Mapping[str, Any]
-LONGEST: Final = 400  # characters of what others say
 _SIGKILL: Final = 128 + 9
 
 
@@ -71,14 +81,14 @@ def verdict(
     if phase == "Failed":
         return _failed(pod)
     if node_lost:
-        return Verdict(Ending.ELSEWHERE, f"its node {_node(pod)} is lost; it is queued again")
+        return Verdict(Ending.ELSEWHERE, f"its node {node_of(pod)} is lost; it is queued again")
     if (over := _ended(pod)) is not None:
         return over  # its container has, and the phase follows
-    if _container(pod).get("running") or phase == "Running":
+    if container_state(pod).get("running") or phase == "Running":
         return None
     if (hopeless := _hopeless(pod)) is not None:
         return hopeless
-    bound = _since_bound(pod)
+    bound = bound_at(pod)
     if bound is None or now - bound < start_within:
         return None
     return _too_late(pod, tuple(events), start_within)
@@ -86,20 +96,20 @@ def verdict(
 
 def waiting(pod: Object, events: Iterable[Object] = ()) -> str:
     """What a pod that has not begun waits for, as a sentence; "": nothing is known."""
-    reason, said = _waiting(pod)
+    reason, said = waits_for(pod)
     if reason in {"ErrImagePull", "ImagePullBackOff"}:
-        return f"its image {_image(pod)} is being pulled again: {said or 'the last try failed'}"
+        return f"its image {image_of(pod)} is being pulled again: {said or 'the last try failed'}"
     trouble = _trouble(events)
     if trouble is not None:
         return f"{_TROUBLES[trouble[0]]}: {trouble[1]}"
     if any(one.get("reason") == "Pulling" for one in events) and not any(one.get("reason") == "Pulled" for one in events):
-        return f"its image {_image(pod)} is being pulled"
+        return f"its image {image_of(pod)} is being pulled"
     return f"its container is being made ({said})" if said else ""
 
 
 def refused(problem: KubernetesProblem) -> Verdict:
     """What it means for a workload that the API server did not take its pod, which repeating will not change."""
-    said = _said(problem.said)
+    said = on_one_line(problem.said)
     if isinstance(problem, Forbidden) and problem.kind == "quota":
         return Verdict(
             Ending.NOT_STARTED,
@@ -123,7 +133,7 @@ def gone(pod: Object | None) -> Verdict:
     """What it means that a pod is not there any more and has said nothing at its end (``pod``: as it was last seen)."""
     if pod is not None and (why := _disrupted(pod)):
         return Verdict(Ending.ELSEWHERE, f"{why}; it is queued again")
-    where = f" on {_node(pod)}" if pod is not None else ""
+    where = f" on {node_of(pod)}" if pod is not None else ""
     return Verdict(Ending.ELSEWHERE, f"its pod{where} was deleted by somebody, or by the cluster; it is queued again")
 
 
@@ -132,7 +142,7 @@ def gone(pod: Object | None) -> Verdict:
 
 def _failed(pod: Object) -> Verdict:
     status = pod.get("status") or {}
-    reason, said = str(status.get("reason") or ""), _said(status.get("message"))
+    reason, said = str(status.get("reason") or ""), on_one_line(status.get("message"))
     if reason == "Evicted":
         return _evicted(pod, said)
     if reason == "DeadlineExceeded":
@@ -141,17 +151,17 @@ def _failed(pod: Object) -> Verdict:
         what = reason.removeprefix("OutOf") if reason.startswith("OutOf") else _ADMISSION[reason]
         return Verdict(
             Ending.ELSEWHERE,
-            f"{_node(pod)} did not take its pod after all: {what or 'no room'} ({said or reason}); it is queued again",
+            f"{node_of(pod)} did not take its pod after all: {what or 'no room'} ({said or reason}); it is queued again",
         )
     if why := _disrupted(pod):
-        return Verdict(Ending.ELSEWHERE, f"{why}; it is queued again", _code(pod))
+        return Verdict(Ending.ELSEWHERE, f"{why}; it is queued again", exit_code(pod))
     if reason in _NODE_ENDS:
-        return Verdict(Ending.ELSEWHERE, f"its node {_node(pod)} {_NODE_ENDS[reason]}; it is queued again")
+        return Verdict(Ending.ELSEWHERE, f"its node {node_of(pod)} {_NODE_ENDS[reason]}; it is queued again")
     over = _ended(pod)
     if over is not None:
         return over
     return Verdict(
-        Ending.ELSEWHERE, f"its pod failed on {_node(pod)} without its container saying why ({said or reason or 'no reason given'}); it is queued again"
+        Ending.ELSEWHERE, f"its pod failed on {node_of(pod)} without its container saying why ({said or reason or 'no reason given'}); it is queued again"
     )
 
 
@@ -198,7 +208,7 @@ def _evicted(pod: Object, said: str) -> Verdict:
             f"it wrote more to the disk of its node than a pod may ({said}); write to the shared volume, or have the profile's limit raised",
         )
     return Verdict(
-        Ending.ELSEWHERE, f"{_node(pod)} evicted it, being short of something itself ({said or 'it does not say of what'}); it is queued again"
+        Ending.ELSEWHERE, f"{node_of(pod)} evicted it, being short of something itself ({said or 'it does not say of what'}); it is queued again"
     )
 
 
@@ -206,12 +216,12 @@ def _evicted(pod: Object, said: str) -> Verdict:
 
 
 def _ended(pod: Object) -> Verdict | None:
-    ended = _container(pod).get("terminated")
+    ended = container_state(pod).get("terminated")
     if not ended:
         return None
-    code, reason, said = int(ended.get("exitCode", 0)), str(ended.get("reason") or ""), _said(ended.get("message"))
+    code, reason, said = int(ended.get("exitCode", 0)), str(ended.get("reason") or ""), on_one_line(ended.get("message"))
     if reason == "OOMKilled":
-        limit = _limit(pod, "memory")
+        limit = limit_of(pod, "memory")
         asked = f"all of the {limit} that it may have" if limit else "more memory than its node had"
         return Verdict(Ending.FAILED, f"it was killed for using {asked}; ask for more, like --memory, or free some", code)
     if reason in {"StartError", "ContainerCannotRun"}:
@@ -219,24 +229,24 @@ def _ended(pod: Object) -> Verdict | None:
     if code == _SIGKILL and (pod.get("metadata") or {}).get("deletionTimestamp"):
         return Verdict(Ending.ELSEWHERE, "its pod was deleted, and it had not ended when its grace was over; it is queued again", code)
     if code == _SIGKILL:
-        return Verdict(Ending.ELSEWHERE, f"its container on {_node(pod)} was killed from outside (code {code}); it is queued again", code)
+        return Verdict(Ending.ELSEWHERE, f"its container on {node_of(pod)} was killed from outside (code {code}); it is queued again", code)
     ours = next((one for one in PodExit if one == code), None)
     if ours is not None:
         ending, text = _EXITS[ours]
-        return Verdict(ending, text.format(said=said or "it wrote nothing", node=_node(pod), image=_image(pod)), code)
+        return Verdict(ending, text.format(said=said or "it wrote nothing", node=node_of(pod), image=image_of(pod)), code)
     if "No module named" in said:
         return _not_run(pod, said, code)
-    return Verdict(Ending.FAILED, f"the agent in its pod ended with code {code}{f': {said}' if said else ''}; see `kubectl logs` of {_name(pod)}", code)
+    return Verdict(Ending.FAILED, f"the agent in its pod ended with code {code}{f': {said}' if said else ''}; see `kubectl logs` of {name_of(pod)}", code)
 
 
 def _not_run(pod: Object, said: str, code: int) -> Verdict:
     if re.search(r"executable file not found|No module named|no such file or directory|permission denied|exec format error", said):
         return Verdict(
             Ending.FAILED,
-            f"its image {_image(pod)} cannot run the agent ({said}); it needs python with jupyter-gpufair on its PATH, built for this machine",
+            f"its image {image_of(pod)} cannot run the agent ({said}); it needs python with jupyter-gpufair on its PATH, built for this machine",
             code,
         )
-    return Verdict(Ending.NOT_STARTED, f"the container could not be run on {_node(pod)} ({said or 'no reason given'})", code)
+    return Verdict(Ending.NOT_STARTED, f"the container could not be run on {node_of(pod)} ({said or 'no reason given'})", code)
 
 
 # {said} is what the agent last wrote.
@@ -250,8 +260,7 @@ _EXITS: Final[Mapping[PodExit, tuple[Ending, str]]] = {
     ),
     PodExit.NEVER_REACHED: (
         Ending.NOT_STARTED,
-        "its pod on {node} did not reach the service ({said}); an operator can look at service_url of [pool.kubernetes] and at "
-        "the NetworkPolicy",
+        "its pod on {node} did not reach the service ({said}); an operator can look at service_url of the pool and the NetworkPolicy",
     ),
     PodExit.REFUSED: (
         Ending.NOT_STARTED,
@@ -284,8 +293,8 @@ _MISSING: Final = re.compile(r"(persistentvolumeclaim|secret|configmap)s? \"?[\w
 
 def _hopeless(pod: Object) -> Verdict | None:
     """What waiting will not mend."""
-    reason, said = _waiting(pod)
-    image = _image(pod)
+    reason, said = waits_for(pod)
+    image = image_of(pod)
     if reason == "InvalidImageName":
         return Verdict(Ending.FAILED, f"{image} is no name of an image; an operator can correct it in the profile's pod")
     if reason == "ImagePullBackOff" and _FOR_GOOD.search(said):
@@ -295,7 +304,7 @@ def _hopeless(pod: Object) -> Verdict | None:
         )
     if reason == "ErrImageNeverPull":
         return Verdict(
-            Ending.NOT_STARTED, f'{_node(pod)} does not have the image {image}, and imagePullPolicy = "Never" forbids to pull it'
+            Ending.NOT_STARTED, f'{node_of(pod)} does not have the image {image}, and imagePullPolicy = "Never" forbids to pull it'
         )
     if reason == "CreateContainerConfigError":
         return Verdict(
@@ -308,14 +317,14 @@ def _hopeless(pod: Object) -> Verdict | None:
 
 
 def _too_late(pod: Object, events: tuple[Object, ...], start_within: Millis) -> Verdict:
-    begun = f"its pod did not begin on {_node(pod)} within {format_duration(start_within)}"
-    reason, said = _waiting(pod)
+    begun = f"its pod did not begin on {node_of(pod)} within {format_duration(start_within)}"
+    reason, said = waits_for(pod)
     if reason in {"ErrImagePull", "ImagePullBackOff"}:
-        return Verdict(Ending.NOT_STARTED, f"{begun}: its image {_image(pod)} cannot be pulled ({said or 'no reason given'}); is the registry there?")
+        return Verdict(Ending.NOT_STARTED, f"{begun}: its image {image_of(pod)} cannot be pulled ({said or 'no reason given'}); is the registry there?")
     trouble = _trouble(events)
     if trouble is None:
         what = waiting(pod, events) or "the kubelet says nothing of it"
-        return Verdict(Ending.NOT_STARTED, f"{begun}: {what}; `kubectl describe pod {_name(pod)}` may say more")
+        return Verdict(Ending.NOT_STARTED, f"{begun}: {what}; `kubectl describe pod {name_of(pod)}` may say more")
     kind, why = trouble
     if _MISSING.search(why):
         return Verdict(Ending.FAILED, f"{begun}: {_TROUBLES[kind]} ({why}); an operator can make what is missing, or mend the profile's pod")
@@ -327,66 +336,5 @@ def _trouble(events: Iterable[Object]) -> tuple[str, str] | None:
     found = [one for one in events if one.get("reason") in _TROUBLES]
     if not found:
         return None
-    last = max(found, key=lambda one: (_event_at(one), str(one.get("message"))))
-    return str(last["reason"]), _said(last.get("message")) or "no reason given"
-
-
-def _event_at(event: Object) -> int:
-    series = (event.get("series") or {}).get("lastObservedTime")
-    return next((at for text in (series, event.get("lastTimestamp"), event.get("eventTime")) if (at := instant(text)) is not None), 0)
-
-
-# -- reading a pod --------------------------------------------------------------------------------------------------
-
-
-def _since_bound(pod: Object) -> Instant | None:
-    """Since when a pod has its node; None: it has none yet."""
-    status = pod.get("status") or {}
-    if not (pod.get("spec") or {}).get("nodeName"):
-        return None
-    for one in status.get("conditions") or ():
-        if one.get("type") == "PodScheduled" and (at := instant(one.get("lastTransitionTime"))) is not None:
-            return at
-    return instant(status.get("startTime")) or instant((pod.get("metadata") or {}).get("creationTimestamp"))
-
-
-def _container(pod: Object) -> Object:
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    return (statuses[0].get("state") or {}) if statuses else {}
-
-
-def _waiting(pod: Object) -> tuple[str, str]:
-    """Reason and words of a container that waits."""
-    found = _container(pod).get("waiting") or {}
-    return str(found.get("reason") or ""), _said(found.get("message"))
-
-
-def _code(pod: Object) -> int | None:
-    found = (_container(pod).get("terminated") or {}).get("exitCode")
-    return None if found is None else int(found)
-
-
-def _spec(pod: Object) -> Object:
-    return next(iter((pod.get("spec") or {}).get("containers") or ()), {})
-
-
-def _image(pod: Object) -> str:
-    return str(_spec(pod).get("image") or "(none)")
-
-
-def _limit(pod: Object, resource: str) -> str:
-    return str(((_spec(pod).get("resources") or {}).get("limits") or {}).get(resource) or "")
-
-
-def _node(pod: Object) -> str:
-    return str((pod.get("spec") or {}).get("nodeName") or "its node")
-
-
-def _name(pod: Object) -> str:
-    return str((pod.get("metadata") or {}).get("name") or "")
-
-
-def _said(text: object) -> str:
-    """What others say, on one line."""
-    line = " ".join(str(text or "").split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
+    last = max(found, key=lambda one: (event_at(one), str(one.get("message"))))
+    return str(last["reason"]), on_one_line(last.get("message")) or "no reason given"
