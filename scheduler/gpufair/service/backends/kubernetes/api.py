@@ -29,7 +29,7 @@ from gpufair.service.backends.kubernetes.problems import (
     Unavailable,
     problem_of,
 )
-from gpufair.service.backends.kubernetes.threads import Threads
+from gpufair.service.backends.kubernetes.threads import Threads, ThreadsClosed
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -129,6 +129,8 @@ class Api:
                 return await (self._urgent if urgent else self._threads).run(exchange)
         except TimeoutError:
             raise Unavailable(what, f"it did not answer within {timeout_s:g} s") from None
+        except ThreadsClosed:
+            raise Unavailable(what, "this connection has been closed", perhaps_done=False) from None
 
     async def retrying(
         self,

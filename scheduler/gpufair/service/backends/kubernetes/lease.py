@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -96,6 +97,7 @@ class Lease:
                 await asyncio.sleep(self._retry_s * random.uniform(1, 1 + _JITTER))
         finally:
             watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
             await self._release()
 
     async def _tell_when_it_ends(self) -> None:
@@ -124,15 +126,17 @@ class Lease:
         except Missing:
             found = None
         began = self._now()
-        if found is None:
-            await self._create(began)
-            return
-        spec = found.get("spec")
-        self._observe(spec if isinstance(spec, dict) else {})
+        if found is not None:
+            spec = found.get("spec")
+            self._observe(spec if isinstance(spec, dict) else {})
+        # One that is deleted is still believed in by who held it.
         if self.holder not in {"", self.identity}:
             self._good_until = None  # somebody else has it, whatever was thought here
             if self._now() < self._seen_at + _promised_s(self._seen, self._duration_s):
                 return
+        if found is None:
+            await self._create(began)
+            return
         # Ours, but given up by ourselves as too old: nobody took it since, so it is renewed as if it were held.
         spec = self._record(of=self._seen)
         try:
@@ -162,12 +166,12 @@ class Lease:
 
     def _record(self, of: Record) -> Record:
         ours = of.get("holderIdentity") == self.identity
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = _timestamp()
         transitions = of.get("leaseTransitions")
         so_far = transitions if isinstance(transitions, int) else 0
         return of | {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": max(1, round(self._duration_s)),
+            "leaseDurationSeconds": math.ceil(self._duration_s),
             "acquireTime": (ours and of.get("acquireTime")) or now,
             "renewTime": now,
             # A Lease that is new has been handed over from nobody.
@@ -220,12 +224,15 @@ class Lease:
             spec = found.get("spec")
             if not isinstance(spec, dict) or spec.get("holderIdentity") != self.identity:
                 return
-            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            free = spec | {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": now}
+            free = spec | {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _timestamp()}
             await self._api.call("PUT", path, found | {"spec": free}, timeout_s=_RELEASE_S / 2, urgent=True)
             self._seen = free
         except KubernetesProblem as problem:
             _log.info("the Lease %s/%s was not given back: %s", self._namespace, self._name, problem)
+
+
+def _timestamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _promised_s(record: Record, otherwise: float) -> float:

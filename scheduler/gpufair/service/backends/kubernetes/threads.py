@@ -14,6 +14,14 @@ R = TypeVar("R")
 _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
+class ThreadsClosed(Exception):
+    """Nothing is begun any more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
 class Threads:
     """At most ``most`` threads, started as they are needed. (A ThreadPoolExecutor would be waited for at exit.)"""
 
@@ -29,10 +37,10 @@ class Threads:
         """What ``function`` returns or raises in a thread. Cancelled, it may run on; what it gives is dropped.
 
         Raises:
-            RuntimeError: They are closed.
+            ThreadsClosed: They are; this may come while a call waits for a thread.
         """
         if self._closed:
-            raise RuntimeError(f"the threads {self._name!r} are closed")
+            raise ThreadsClosed(self._name)
         future: Future[R] = Future()
         self._jobs.put((future, function))
         if not self._idle.acquire(blocking=False) and self._started < self._most:
@@ -49,7 +57,7 @@ class Threads:
             except queue.Empty:
                 break
             if job is not None:
-                job[0].cancel()
+                job[0].set_exception(ThreadsClosed(self._name))
         for _ in range(self._started):
             self._jobs.put(None)
 
