@@ -12,12 +12,13 @@ from kubernetes.config import incluster_config
 
 from gpufair.service.backends.kubernetes import connection
 from gpufair.service.backends.kubernetes.api import Api
+from gpufair.service.backends.kubernetes.asked import Asked
 from gpufair.service.backends.kubernetes.connection import Place, connect
 from gpufair.service.backends.kubernetes.problems import NoApiServer, Unauthorized
 from tests.kube.kubeconfig import write_kubeconfig
 from tests.unit.kubernetes.raw_server import raw_server, says
 
-ASKED = connection.Asked("get", "pods")
+ASKED = Asked("get", "pods")
 
 
 def test_the_context_chooses_server_account_and_namespace(tmp_path: Path) -> None:
