@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata as metadata
 import re
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -95,13 +95,12 @@ sys.meta_path.insert(0, Refused())
 @pytest.mark.parametrize(
     "statement",
     [
-        "import runpy; sys.argv = ['pod', '--help']; runpy.run_module('gpufair.node.pod', run_name='__main__')",
         "import gpufair.node.supervisor, gpufair.node.agent, gpufair.node.certificates, gpufair.node.tunnel",
         "import gpufair.node.checkpoint, obstore, zstandard, cryptography",
         "import jupyter_gpufair.kernel, jupyter_gpufair.kernel.launch",
         "import jupyter_gpufair.batch, jupyter_gpufair.batch.runner",
     ],
-    ids=["pod", "supervisor", "checkpoint", "kernel", "batch"],
+    ids=["supervisor", "checkpoint", "kernel", "batch"],
 )
 def test_the_kernels_image_has_what_it_runs(statement: str) -> None:
     """Every other distribution of this environment is refused, as if it were not installed."""
@@ -109,7 +108,7 @@ def test_the_kernels_image_has_what_it_runs(statement: str) -> None:
     there = closure() | {"jupyter-gpufair"}
     allowed = sorted(module for module, of in known.items() if of & there)
     code = ONLY.format(allowed=allowed, known=set(known)) + statement
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(ROOT) / "tests")
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=Path(ROOT) / "tests")
     assert done.returncode == 0, done.stderr
 
 
