@@ -24,7 +24,8 @@ def values() -> dict:
 
 
 def schema() -> dict:
-    return json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    read: dict = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    return read
 
 
 def test_the_defaults_keep_to_the_schema() -> None:
