@@ -25,8 +25,9 @@ from gpufair.core.errors import GpufairError
 from gpufair.node.agent_config import AgentConfig, BadConfig
 from gpufair.node.files import read_json, try_lock, write_json
 from gpufair.node.health import look_after
+from gpufair.node.life import Life
 from gpufair.node.outbox import Outbox
-from gpufair.node.service_calls import Refused, ServiceCalls
+from gpufair.node.service_calls import OldLeader, Refused, ServiceCalls, WrongService
 from gpufair.node.starting import start
 from gpufair.node.supervised import Supervised, prune_finished
 from gpufair.node.theirs import passage
@@ -48,30 +49,20 @@ BACKOFF_S = (0.1, 2.0)
 STEADY_S = 5.0  # a conversation that lasted that long went well
 LINGER_CHECK_S = 1.0
 LEADER_CHECK_S = 2.0
+MOST_UNSAID = 1000  # reports that are kept for a service that is not there when a pod has to end
+ALONE = "No scheduler has been there for too long: this session is saved and stopped."
 LOCK_TRIES, LOCK_PAUSE_S = 5, 0.05
 _log = logging.getLogger(__name__)
-
-
-class WrongService(GpufairError):
-    """Whoever answers at the service's address is not the service of this node."""
-
-
-class OldLeader(GpufairError):
-    """What answered was the service once, and does not know yet that another one leads."""
-
-    def __init__(self, epoch: int, known: int) -> None:
-        super().__init__(epoch, known)
-        self.epoch, self.known = epoch, known
-
-    def __str__(self) -> str:
-        return f"the service of epoch {self.epoch} is obeyed no more: one of epoch {self.known} has spoken"
 
 
 class Agent:
     """One node. ``folder`` is its own; no other agent may use it at the same time."""
 
-    def __init__(self, config: AgentConfig, folder: Path) -> None:
+    def __init__(self, config: AgentConfig, folder: Path, life: Life | None = None) -> None:
+        """``life``: until when it works; None: as a node's agent does."""
         self._config = config
+        self._life = life or Life()
+        self._leaving = False  # nothing is started any more
         self._root = folder / "workloads"
         if config.owners is None:
             private_dir(self._root)
@@ -92,7 +83,7 @@ class Agent:
     # ---------------------------------------------------------------- life
 
     async def run(self) -> None:
-        """Work until there is nothing to work for (see ``linger_s``)."""
+        """Work until there is nothing to work for (see ``linger_s``, and its life)."""
         for path in sorted(self._root.iterdir()):
             found = Supervised.found(path, self._reported)
             if found is not None:
@@ -100,14 +91,15 @@ class Agent:
                 found.follow()
         talking = asyncio.create_task(self._talk(), name="talk")
         lingering = asyncio.create_task(self._linger(), name="linger")
+        living = asyncio.create_task(self._life.over(), name="live")
         aside = [asyncio.create_task(measure(self._in_use, self._measured), name="measure")]
         looking = look_after(self._config.node.gpu_ids, (self._root, self._config.state_dir), self._ailing)
         aside.append(asyncio.create_task(looking, name="health"))
         if (pause_s := self._config.watch_s) is not None:
             watching = watch(self._holders, self._watched, self._config.node.device_files, pause_s)
             aside.append(asyncio.create_task(watching, name="watch"))
-        done, _ = await asyncio.wait({talking, lingering}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (talking, lingering, *aside):
+        done, _ = await asyncio.wait({talking, lingering, living}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (talking, lingering, living, *aside):
             task.cancel()
         for task in done:
             task.result()
@@ -122,19 +114,35 @@ class Agent:
             if not self._alone_for(limit):
                 continue
             _log.warning("no service for %.0f s: everything is checkpointed and stopped", limit)
-            deadline = time.time() + self._config.grace_s
-            unfinished = [item for item in self._live.values() if not item.finished]
-            for item in unfinished:
-                args = {
-                    "deadline_s": deadline,
-                    "text": "No scheduler has been there for too long: this session is saved and stopped.",
-                }
-                self._tell(item, "preempt", args)
+            unfinished = self._give_notice(time.time() + self._config.grace_s, ALONE)
             tasks = [item.task for item in unfinished if item.task is not None]
             if tasks:
                 await asyncio.wait(tasks, timeout=self._config.grace_s + 30.0)
             if self._alone_for(limit):
                 return
+
+    def _give_notice(self, deadline_s: float, text: str) -> list[Supervised]:
+        unfinished = [item for item in self._live.values() if not item.finished]
+        for item in unfinished:
+            self._tell(item, "preempt", {"deadline_s": deadline_s, "text": text})
+        return unfinished
+
+    def leave(self, deadline_s: float, text: str) -> None:
+        """Have all that runs saved and ended by then (Unix seconds), and start nothing any more."""
+        self._leaving = True
+        self._give_notice(deadline_s, text)
+
+    def say(self, key: tuple[str, int], kind: str, body: dict[str, Any]) -> None:
+        """Report what is true without any supervisor: the end of what never ran here, or runs no more."""
+        self._outbox.add(*key, kind, body, time.time(), lambda: self._life.ended(key, kind, body))
+
+    def unsaid(self) -> list[dict[str, Any]]:
+        """What the service has not acknowledged, as reports in their order."""
+        return self._outbox.batch(MOST_UNSAID)
+
+    def runs(self, key: tuple[str, int]) -> Supervised | None:
+        """What is here of a workload until its last report is acknowledged."""
+        return self._live.get(key)
 
     def _ailing(self, problems: list[str]) -> None:
         for text in sorted(set(problems) - set(self._problems)):
@@ -163,7 +171,8 @@ class Agent:
         """Say hello, then take commands and send reports; begin anew whenever either fails."""
         pause = BACKOFF_S[0]
         while True:
-            calls = [ServiceCalls(self._config.state_dir, self._config.node.name, self._config.token) for _ in range(2)]
+            who = self._config.node.name, self._config.token, self._config.kind
+            calls = [ServiceCalls(self._config.state_dir, *who) for _ in range(2)]
             begun = time.monotonic()
             try:
                 after = await self._hello(calls[0])
@@ -173,6 +182,7 @@ class Agent:
                     group.create_task(self._look_for_a_newer())
             except* (GpufairError, ValueError, TypeError, KeyError) as group_err:  # the latter: no answer of ours
                 _log.info("%s; trying again in %.1f s", group_err.exceptions[0], pause)
+                self._life.unanswered(group_err.exceptions[0])
             finally:
                 for call in calls:
                     call.close()
@@ -194,6 +204,7 @@ class Agent:
             raise WrongService("who answered does not know this node's token; is the address that of another service?")
         self._obeyed(answer)
         self._alone_since = None
+        self._life.answered()
         expected = {(str(workload), int(incarnation)) for workload, incarnation in answer.get("expected", [])}
         for key, item in self._live.items():
             if item.finished:
@@ -273,17 +284,23 @@ class Agent:
                 self._tell(item, command.kind, command.args)
         elif command.kind in {"stop", "preempt"}:
             # Nothing of it is here. That is what the service waits to hear.
-            self._outbox.add(*key, "released", {"busy": False}, time.time())
+            self.say(key, "released", {"busy": False})
 
     async def _start(self, command: Command) -> None:
         key = (command.workload, command.incarnation)
+        if why := self._life.refuses(command):
+            self.say(key, "start_failed", {"reason": why})
+            return
+        if self._leaving:
+            self.say(key, "released", {"busy": False})
+            return
         try:
             item = await start(self._config, self._root, command, self._taken, self._reported)
         except FileExistsError:
             _log.info("%s.%d was started and finished before", *key)
         except (GpufairError, ValueError, OSError) as err:
             _log.warning("%s.%d cannot start: %s", *key, err)
-            self._outbox.add(*key, "start_failed", {"reason": str(err)}, time.time())
+            self.say(key, "start_failed", {"reason": str(err)})
         else:
             self._live[key] = item
             item.follow()
@@ -302,6 +319,7 @@ class Agent:
                 item.wipe()
                 self._live.pop(item.key, None)
                 prune_finished(self._root, self._live)
+                self._life.ended(item.key, report["kind"], report["body"])
 
         self._outbox.add(*item.key, report["kind"], report["body"], report["at_s"], acknowledged)
 

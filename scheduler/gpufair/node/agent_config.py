@@ -35,6 +35,7 @@ class AgentConfig:
     # For kernels that are reached from other machines: fields of ``TunnelOptions``. The service then is elsewhere, too,
     # and has to prove that it is the one.
     tunnel: Mapping[str, Any] | None = None
+    kind: str = "agents"  # as which kind of agent it speaks; "pods": see ``gpufair.node.pod``
     owners: Owners | None = None  # as whom workloads run, by an agent that is root; None: as the agent
 
     @classmethod
@@ -54,7 +55,7 @@ class AgentConfig:
                 None if looks is None else float(looks),
                 float(data.get("stop_patience_s", STOP_PATIENCE_S)),
                 None if data.get("tunnel") is None else asdict(TunnelOptions.read(data["tunnel"])),
-                None if data.get("owners") is None else Owners.read(data["owners"]),
+                owners=None if data.get("owners") is None else Owners.read(data["owners"]),
             )
         except (KeyError, TypeError, ValueError, GpufairError) as err:
             raise BadConfig(f"{path} is not a config of an agent: {type(err).__name__}: {err}") from err

@@ -36,12 +36,28 @@ class Refused(GpufairError):
         return f"the service answered {self.status}: {self.detail}"
 
 
+class WrongService(GpufairError):
+    """Whoever answers at the service's address is not the service of this node."""
+
+
+class OldLeader(GpufairError):
+    """What answered was the service once, and does not know yet that another one leads."""
+
+    def __init__(self, epoch: int, known: int) -> None:
+        super().__init__(epoch, known)
+        self.epoch, self.known = epoch, known
+
+    def __str__(self) -> str:
+        return f"the service of epoch {self.epoch} is obeyed no more: one of epoch {self.known} has spoken"
+
+
 class ServiceCalls:
     """One kept connection for one sequence of calls. The address is read anew for each new connection."""
 
-    def __init__(self, state_dir: Path, node: str, token: str) -> None:
+    def __init__(self, state_dir: Path, node: str, token: str, kind: str = "agents") -> None:
+        """``node``, ``kind``: as whom it speaks: "agents" of nodes, or those in "pods"."""
         self._place: Callable[[], Mapping[str, Any] | None] = lambda: read_json(state_dir / SERVICE_FILE)
-        self._path = f"/api/v1/agents/{quote(node, safe='')}"
+        self._path = f"/api/v1/{kind}/{quote(node, safe='')}"
         self._token = token
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._host = ""
@@ -57,7 +73,7 @@ class ServiceCalls:
         """The answer's JSON object.
 
         Args:
-            path: Below ``/api/v1/agents/NODE``.
+            path: Below ``/api/v1/agents/NODE`` (or ``pods/POD``).
             wait_s: How long the service may take beyond the usual.
 
         Raises:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gpufair.node import agent as agents
-from gpufair.node.agent import Agent, OldLeader
+from gpufair.node.agent import Agent
 from gpufair.node.agent_config import AgentConfig
 from gpufair.node.files import write_json
+from gpufair.node.service_calls import OldLeader
 from gpufair.wire import NodeInventory
 
 
