@@ -14,7 +14,9 @@ _SUFFIXES: Final = {
     **{suffix: Fraction(10 ** (3 * power)) for power, suffix in enumerate("kMGTPE", 1)},
     **{f"{suffix}i": Fraction(2 ** (10 * power)) for power, suffix in enumerate("KMGTPE", 1)},
 }
-_QUANTITY: Final = re.compile(r"([+-]?)(\d{1,30}\.?\d{0,30}|\.\d{1,30})(?:[eE]([+-]?\d{1,2})|([numkMGTPE]|[KMGTPE]i)?)")
+_QUANTITY: Final = re.compile(
+    r"([+-]?)(\d{1,30}\.?\d{0,30}|\.\d{1,30})(?:[eE]([+-]?\d{1,2})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII
+)
 EXAMPLES: Final = "500m, 2, 1.5Gi or 1e3"
 
 

@@ -191,4 +191,4 @@ def _dotted(path: Path) -> str:
         return ""
     if isinstance(path[-1], int):
         return f"[[{'.'.join(str(part) for part in path[:-1])}]] number {path[-1] + 1}"
-    return f"[{'.'.join(str(part) for part in path)}]"
+    return f"[{'.'.join(str(part) for part in path if not isinstance(part, int))}]"

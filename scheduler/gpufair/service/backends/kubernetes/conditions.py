@@ -17,10 +17,9 @@ _SAID_OTHERWISE: Final = frozenset(
         "node.kubernetes.io/unschedulable",
         "node.kubernetes.io/not-ready",
         "node.kubernetes.io/unreachable",
-        "ToBeDeletedByClusterAutoscaler",
-        "DeletionCandidateOfClusterAutoscaler",
     }
 )
+_LEAVING: Final = "ToBeDeletedByClusterAutoscaler"
 _PRESSURE: Final = {
     "node.kubernetes.io/memory-pressure": "is short of memory",
     "node.kubernetes.io/disk-pressure": "is short of disk space",
@@ -70,10 +69,10 @@ def standing(
     if not ready:
         return Standing(Condition.CLOSED, f"{name} has not said yet that it is ready")
     if ready.get("status") != "True":
-        said = str(ready.get("message") or ready.get("reason") or "it does not say why")
+        said = " ".join(str(ready.get("message") or ready.get("reason") or "it does not say why").split())
         return Standing(Condition.CLOSED, f"{name} is not ready: {said[:200]}")
     taints = [one for one in spec.get("taints") or () if one.get("effect") in CLOSING]
-    if any(one.get("key", "").endswith("OfClusterAutoscaler") for one in taints):
+    if any(one.get("key") == _LEAVING for one in taints):
         return Standing(Condition.CLOSED, f"{name} is about to be removed by the cluster's autoscaler")
     if spec.get("unschedulable"):
         return Standing(Condition.CLOSED, f"{name} is cordoned in Kubernetes; `kubectl uncordon {name}` opens it")
