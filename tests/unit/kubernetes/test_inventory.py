@@ -216,7 +216,7 @@ def test_never_more_than_is_left_and_in_any_order(pods: list[Any], capacity: int
         has = next(one for one in nodes if one["metadata"]["name"] == offer.host)["status"]["allocatable"]
         for resource, offered in ((GPU, len(offer.inventory.gpu_ids)), ("cpu", max(0, offer.inventory.cpus))):
             others = sum(requested(one, resource) for one in pods if one["spec"]["nodeName"] == offer.host and takes_room(one))
-            assert offered <= max(0, parse_quantity(has[resource]) - others)
+            assert offered <= max(Fraction(0), parse_quantity(has[resource]) - others)
             assert offered >= 0
     shuffled, again = list(pods), list(nodes)
     rng.shuffle(shuffled)

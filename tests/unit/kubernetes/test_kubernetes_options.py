@@ -245,7 +245,8 @@ def test_a_template_in_a_file(tmp_path: Path) -> None:
 
 def test_odd_types_never_become_a_traceback() -> None:
     """YAML gives numbers, lists and nulls where texts are meant."""
+    oddities: tuple[object, ...] = (None, 5, "", [], [5], [[]], {"a": 5}, [{"name": 5}], [{}], True)
     for name in FIELDS:
-        for odd in (None, 5, "", [], [5], [[]], {"a": 5}, [{"name": 5}], [{}], True):
+        for odd in oddities:
             with contextlib.suppress(BadTemplate):
                 pod_template({name: odd})
