@@ -216,6 +216,7 @@ class FakeApi:
         for connection in [*self._server._connections]:
             connection.stream.close()
         self._served.watches.clear()
+        self._served.store.wake()
 
     def _close(self) -> None:
         self._controllers.close()

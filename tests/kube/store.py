@@ -151,8 +151,7 @@ class Store:
         self._history.append(change)
         if len(self._history) > HISTORY:
             self.oldest = self._history.popleft().version
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self.wake()
         for listener in self.listeners:
             listener(change)
 
@@ -174,6 +173,11 @@ class Store:
                 break
             news.append(change)
         return news[::-1]
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def wait(self, timeout_s: float) -> None:
         """Until something changes, or the time is up."""
