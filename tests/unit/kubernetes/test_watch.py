@@ -79,7 +79,7 @@ class Followed:
 async def followed(folder: Path, *answers: Answer, **options: Any) -> AsyncIterator[Followed]:
     changes: list[Change] = []
     async with raw_server(*answers) as server, api_of(server, folder) as api:
-        options = {"changed": changes.append, "pause": Pause(0.01, 0.05)} | options
+        options = {"changed": changes.append, "pause": Pause(0.01, 0.05), **options}
         reflector = Reflector(api, PODS, **options)
         task = asyncio.create_task(reflector.run())
         try:

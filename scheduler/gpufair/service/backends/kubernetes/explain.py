@@ -102,7 +102,9 @@ def waiting(pod: Object, events: Iterable[Object] = ()) -> str:
     trouble = _trouble(events)
     if trouble is not None:
         return f"{_TROUBLES[trouble[0]]}: {trouble[1]}"
-    if any(one.get("reason") == "Pulling" for one in events) and not any(one.get("reason") == "Pulled" for one in events):
+    if any(one.get("reason") == "Pulling" for one in events) and not any(
+        one.get("reason") == "Pulled" for one in events
+    ):
         return f"its image {image_of(pod)} is being pulled"
     return f"its container is being made ({said})" if said else ""
 
@@ -122,10 +124,13 @@ def refused(problem: KubernetesProblem) -> Verdict:
         )
     if isinstance(problem, Forbidden) and problem.kind == "policy":
         return Verdict(
-            Ending.FAILED, f"a policy of the cluster does not let its pod in ({said}); an operator can mend the profile's pod"
+            Ending.FAILED,
+            f"a policy of the cluster does not let its pod in ({said}); an operator can mend the profile's pod",
         )
     if isinstance(problem, Invalid):
-        return Verdict(Ending.FAILED, f"Kubernetes does not take its pod ({said}); an operator can mend the profile's pod")
+        return Verdict(
+            Ending.FAILED, f"Kubernetes does not take its pod ({said}); an operator can mend the profile's pod"
+        )
     return Verdict(Ending.NOT_STARTED, str(problem))
 
 
@@ -146,7 +151,10 @@ def _failed(pod: Object) -> Verdict:
     if reason == "Evicted":
         return _evicted(pod, said)
     if reason == "DeadlineExceeded":
-        return Verdict(Ending.FAILED, "its pod ran for longer than activeDeadlineSeconds allows, which was set by somebody in the cluster")
+        return Verdict(
+            Ending.FAILED,
+            "its pod ran for longer than activeDeadlineSeconds allows, which was set by somebody in the cluster",
+        )
     if reason.startswith("OutOf") or reason in _ADMISSION:
         what = reason.removeprefix("OutOf") if reason.startswith("OutOf") else _ADMISSION[reason]
         return Verdict(
@@ -161,7 +169,8 @@ def _failed(pod: Object) -> Verdict:
     if over is not None:
         return over
     return Verdict(
-        Ending.ELSEWHERE, f"its pod failed on {node_of(pod)} without its container saying why ({said or reason or 'no reason given'}); it is queued again"
+        Ending.ELSEWHERE,
+        f"its pod failed on {node_of(pod)} without its container saying why ({said or reason or 'no reason given'}); it is queued again",
     )
 
 
@@ -208,7 +217,8 @@ def _evicted(pod: Object, said: str) -> Verdict:
             f"it wrote more to the disk of its node than a pod may ({said}); write to the shared volume, or have the profile's limit raised",
         )
     return Verdict(
-        Ending.ELSEWHERE, f"{node_of(pod)} evicted it, being short of something itself ({said or 'it does not say of what'}); it is queued again"
+        Ending.ELSEWHERE,
+        f"{node_of(pod)} evicted it, being short of something itself ({said or 'it does not say of what'}); it is queued again",
     )
 
 
@@ -219,34 +229,58 @@ def _ended(pod: Object) -> Verdict | None:
     ended = container_state(pod).get("terminated")
     if not ended:
         return None
-    code, reason, said = int(ended.get("exitCode", 0)), str(ended.get("reason") or ""), on_one_line(ended.get("message"))
+    code, reason, said = (
+        int(ended.get("exitCode", 0)),
+        str(ended.get("reason") or ""),
+        on_one_line(ended.get("message")),
+    )
     if reason == "OOMKilled":
         limit = limit_of(pod, "memory")
         asked = f"all of the {limit} that it may have" if limit else "more memory than its node had"
-        return Verdict(Ending.FAILED, f"it was killed for using {asked}; ask for more, like --memory, or free some", code)
+        return Verdict(
+            Ending.FAILED, f"it was killed for using {asked}; ask for more, like --memory, or free some", code
+        )
     if reason in {"StartError", "ContainerCannotRun"}:
         return _not_run(pod, said, code)
     if code == _SIGKILL and (pod.get("metadata") or {}).get("deletionTimestamp"):
-        return Verdict(Ending.ELSEWHERE, "its pod was deleted, and it had not ended when its grace was over; it is queued again", code)
+        return Verdict(
+            Ending.ELSEWHERE,
+            "its pod was deleted, and it had not ended when its grace was over; it is queued again",
+            code,
+        )
     if code == _SIGKILL:
-        return Verdict(Ending.ELSEWHERE, f"its container on {node_of(pod)} was killed from outside (code {code}); it is queued again", code)
+        return Verdict(
+            Ending.ELSEWHERE,
+            f"its container on {node_of(pod)} was killed from outside (code {code}); it is queued again",
+            code,
+        )
     ours = next((one for one in PodExit if one == code), None)
     if ours is not None:
         ending, text = _EXITS[ours]
-        return Verdict(ending, text.format(said=said or "it wrote nothing", node=node_of(pod), image=image_of(pod)), code)
+        return Verdict(
+            ending, text.format(said=said or "it wrote nothing", node=node_of(pod), image=image_of(pod)), code
+        )
     if "No module named" in said:
         return _not_run(pod, said, code)
-    return Verdict(Ending.FAILED, f"the agent in its pod ended with code {code}{f': {said}' if said else ''}; see `kubectl logs` of {name_of(pod)}", code)
+    return Verdict(
+        Ending.FAILED,
+        f"the agent in its pod ended with code {code}{f': {said}' if said else ''}; see `kubectl logs` of {name_of(pod)}",
+        code,
+    )
 
 
 def _not_run(pod: Object, said: str, code: int) -> Verdict:
-    if re.search(r"executable file not found|No module named|no such file or directory|permission denied|exec format error", said):
+    if re.search(
+        r"executable file not found|No module named|no such file or directory|permission denied|exec format error", said
+    ):
         return Verdict(
             Ending.FAILED,
             f"its image {image_of(pod)} cannot run the agent ({said}); it needs python with jupyter-gpufair on its PATH, built for this machine",
             code,
         )
-    return Verdict(Ending.NOT_STARTED, f"the container could not be run on {node_of(pod)} ({said or 'no reason given'})", code)
+    return Verdict(
+        Ending.NOT_STARTED, f"the container could not be run on {node_of(pod)} ({said or 'no reason given'})", code
+    )
 
 
 # {said} is what the agent last wrote.
@@ -266,7 +300,10 @@ _EXITS: Final[Mapping[PodExit, tuple[Ending, str]]] = {
         Ending.NOT_STARTED,
         "who answers at service_url of [pool.kubernetes] did not know its pod ({said}); an operator can correct that address",
     ),
-    PodExit.SERVICE_LOST: (Ending.ELSEWHERE, "its pod had lost the service; it was saved and ended, and is queued again"),
+    PodExit.SERVICE_LOST: (
+        Ending.ELSEWHERE,
+        "its pod had lost the service; it was saved and ended, and is queued again",
+    ),
     PodExit.OUT_OF_TIME: (
         Ending.ELSEWHERE,
         "its pod was told to end and had not done so when its grace was over; it is queued again",
@@ -288,7 +325,9 @@ _TROUBLES: Final[Mapping[str, str]] = {
     "NetworkNotReady": "the network of its node is not ready",
     "FailedCreatePodContainer": "its node cannot make a container",
 }
-_MISSING: Final = re.compile(r"(persistentvolumeclaim|secret|configmap)s? \"?[\w./-]+\"? (?:not found|is being deleted)", re.IGNORECASE)
+_MISSING: Final = re.compile(
+    r"(persistentvolumeclaim|secret|configmap)s? \"?[\w./-]+\"? (?:not found|is being deleted)", re.IGNORECASE
+)
 
 
 def _hopeless(pod: Object) -> Verdict | None:
@@ -296,7 +335,9 @@ def _hopeless(pod: Object) -> Verdict | None:
     reason, said = waits_for(pod)
     image = image_of(pod)
     if reason == "InvalidImageName":
-        return Verdict(Ending.FAILED, f"{image} is no name of an image; an operator can correct it in the profile's pod")
+        return Verdict(
+            Ending.FAILED, f"{image} is no name of an image; an operator can correct it in the profile's pod"
+        )
     if reason == "ImagePullBackOff" and _FOR_GOOD.search(said):
         return Verdict(
             Ending.FAILED,
@@ -304,7 +345,8 @@ def _hopeless(pod: Object) -> Verdict | None:
         )
     if reason == "ErrImageNeverPull":
         return Verdict(
-            Ending.NOT_STARTED, f'{node_of(pod)} does not have the image {image}, and imagePullPolicy = "Never" forbids to pull it'
+            Ending.NOT_STARTED,
+            f'{node_of(pod)} does not have the image {image}, and imagePullPolicy = "Never" forbids to pull it',
         )
     if reason == "CreateContainerConfigError":
         return Verdict(
@@ -320,14 +362,20 @@ def _too_late(pod: Object, events: tuple[Object, ...], start_within: Millis) -> 
     begun = f"its pod did not begin on {node_of(pod)} within {format_duration(start_within)}"
     reason, said = waits_for(pod)
     if reason in {"ErrImagePull", "ImagePullBackOff"}:
-        return Verdict(Ending.NOT_STARTED, f"{begun}: its image {image_of(pod)} cannot be pulled ({said or 'no reason given'}); is the registry there?")
+        return Verdict(
+            Ending.NOT_STARTED,
+            f"{begun}: its image {image_of(pod)} cannot be pulled ({said or 'no reason given'}); is the registry there?",
+        )
     trouble = _trouble(events)
     if trouble is None:
         what = waiting(pod, events) or "the kubelet says nothing of it"
         return Verdict(Ending.NOT_STARTED, f"{begun}: {what}; `kubectl describe pod {name_of(pod)}` may say more")
     kind, why = trouble
     if _MISSING.search(why):
-        return Verdict(Ending.FAILED, f"{begun}: {_TROUBLES[kind]} ({why}); an operator can make what is missing, or mend the profile's pod")
+        return Verdict(
+            Ending.FAILED,
+            f"{begun}: {_TROUBLES[kind]} ({why}); an operator can make what is missing, or mend the profile's pod",
+        )
     return Verdict(Ending.NOT_STARTED, f"{begun}: {_TROUBLES[kind]} ({why})")
 
 

@@ -118,7 +118,10 @@ def _of_node(
         gpus = min(whole(_free(kind, allocatable, others)), MAX_GPUS) if kind else 0
         stands = standing(node, tolerations_of(kind, options), options.node_silence, now)
         if kind and not counts[kind] and stands.condition is Condition.OPEN:
-            stands = Standing(Condition.CLOSED, f"none of the {capacity.get(kind)} GPUs of {host} is healthy; look at its device plugin")
+            stands = Standing(
+                Condition.CLOSED,
+                f"none of the {capacity.get(kind)} GPUs of {host} is healthy; look at its device plugin",
+            )
         inventory = NodeInventory(
             name=core_name(host, kind, only=len(kinds) < 2),
             gpu_ids=_ids(gpus),

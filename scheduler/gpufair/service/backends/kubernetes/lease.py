@@ -71,6 +71,7 @@ class Lease:
         self._told = False
         self._taken = asyncio.Event()
         self._said = ""
+        self._leaving = False
 
     @property
     def held(self) -> bool:
@@ -90,6 +91,7 @@ class Lease:
 
     async def hold(self) -> None:
         """Take, renew and take again until cancelled; then give it back. No answer of the server ends it."""
+        self._leaving = False
         watching = asyncio.create_task(self._tell_when_it_ends())
         try:
             while True:
@@ -194,17 +196,14 @@ class Lease:
         if held == self._told:
             return
         self._told = held
+        lease = f"{self._namespace}/{self._name}"
         if held:
-            _log.info("this service (%s) holds the Lease %s/%s", self.identity, self._namespace, self._name)
+            _log.info("this service (%s) holds the Lease %s", self.identity, lease)
+        elif self._leaving:
+            _log.info("this service (%s) gives the Lease %s back", self.identity, lease)
         else:
             by = f"{self.holder!r} has it" if self.holder not in {"", self.identity} else "it was not renewed in time"
-            _log.warning(
-                "this service (%s) does not hold the Lease %s/%s any more: %s",
-                self.identity,
-                self._namespace,
-                self._name,
-                by,
-            )
+            _log.warning("this service (%s) does not hold the Lease %s any more: %s", self.identity, lease, by)
         if self._changed is not None:
             try:
                 self._changed(held)
@@ -214,7 +213,7 @@ class Lease:
     async def _release(self) -> None:
         """Let the next one take it at once. Best effort: whoever cannot be told waits for ``duration_s``."""
         was_held = self.held
-        self._good_until = None
+        self._good_until, self._leaving = None, True
         self._tell()
         if not was_held:
             return

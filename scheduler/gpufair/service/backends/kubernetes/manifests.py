@@ -91,7 +91,10 @@ def pod(order: PodOrder, options: KubernetesOptions, template: PodTemplate) -> d
         "metadata": {
             "name": name,
             "namespace": options.namespace,
-            "labels": {**template.labels, **names.labels(order.key, order.pool, order.allocation, order.user, order.kind)},
+            "labels": {
+                **template.labels,
+                **names.labels(order.key, order.pool, order.allocation, order.user, order.kind),
+            },
             "annotations": {
                 **template.annotations,
                 **names.notes(order.key, order.pool, order.allocation, order.user),
@@ -106,7 +109,10 @@ def pod(order: PodOrder, options: KubernetesOptions, template: PodTemplate) -> d
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "securityContext": {**_pod_security(), **spec.get("securityContext", {})},
-            "tolerations": [*spec.get("tolerations", []), *(dict(one) for one in tolerations_of(order.resource, options))],
+            "tolerations": [
+                *spec.get("tolerations", []),
+                *(dict(one) for one in tolerations_of(order.resource, options)),
+            ],
             **({"hostname": name, "subdomain": _service(order)} if order.nodes > 1 else {}),
             "containers": [
                 {
@@ -229,7 +235,9 @@ def _resources(order: PodOrder, options: KubernetesOptions, given: Mapping[str, 
     requests, limits = dict(given.get("requests") or {}), dict(given.get("limits") or {})
     for name in (*requests, *limits):
         if options.type_of(name) is not None:
-            raise BadManifest(f"the pod template asks for {name}, which is a GPU here; leave that to gpus of the profile")
+            raise BadManifest(
+                f"the pod template asks for {name}, which is a GPU here; leave that to gpus of the profile"
+            )
     # What the core counts is what the cluster counts: nothing else is asked for of these two.
     for name, amount in (("cpu", order.cpus), ("memory", order.memory_bytes)):
         requests.pop(name, None)
@@ -262,7 +270,9 @@ def _mounts(order: PodOrder, options: KubernetesOptions, template: PodTemplate) 
         if not folder or "://" in folder:
             continue
         if clash := next((path for path in theirs if overlap(path, folder)), ""):
-            raise BadManifest(f"the pod template mounts a volume at {clash}, where this workload has {folder}; mount it elsewhere")
+            raise BadManifest(
+                f"the pod template mounts a volume at {clash}, where this workload has {folder}; mount it elsewhere"
+            )
         path, root = PurePosixPath(folder), PurePosixPath(str(options.claim_path))
         if path == root or not path.is_relative_to(root) or ".." in path.parts:
             raise BadManifest(

@@ -104,8 +104,13 @@ def key_of(obj: Mapping[str, Any]) -> PodKey:
     if not (workload and incarnation.isdecimal() and rank.isdecimal()):
         raise NotOurs(f"{name!r} does not say which workload, incarnation and rank it is")
     key = PodKey(WorkloadId(workload), int(incarnation), int(rank))
-    if labelled.get(WORKLOAD) != label_value(workload) or name not in {pod_name(key), service_name(key.workload, key.incarnation)}:
-        raise NotOurs(f"{name!r} says that it is {workload}, incarnation {incarnation}, rank {rank}, which has another name")
+    if labelled.get(WORKLOAD) != label_value(workload) or name not in {
+        pod_name(key),
+        service_name(key.workload, key.incarnation),
+    }:
+        raise NotOurs(
+            f"{name!r} says that it is {workload}, incarnation {incarnation}, rank {rank}, which has another name"
+        )
     return key
 
 

@@ -74,4 +74,11 @@ def on_one_line(text: object) -> str:
 def event_at(event: Object) -> int:
     """When an event was last seen (ms since the epoch); 0: it does not say."""
     series = (event.get("series") or {}).get("lastObservedTime")
-    return next((at for text in (series, event.get("lastTimestamp"), event.get("eventTime")) if (at := instant(text)) is not None), 0)
+    return next(
+        (
+            at
+            for text in (series, event.get("lastTimestamp"), event.get("eventTime"))
+            if (at := instant(text)) is not None
+        ),
+        0,
+    )
