@@ -225,8 +225,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P13 whoever fits starts at once",
         "rooms.py",
-        "                if room >= each:",
-        "                if room > each:",
+        "                for room in range(each, len(counts)):",
+        "                for room in range(each + 1, len(counts)):",
         "p13",
     ),
     Mutation(

@@ -194,7 +194,7 @@ class Chances:
         known = self._spans.get(shape)
         if known is None:
             spans = self._facts.waiting.allocated.spans.get((self.pool, shape))
-            known = self._spans[shape] = min(spans) if spans else 0
+            known = self._spans[shape] = spans.ends[0] if spans is not None else 0
         return known
 
     def until(self, span: int) -> Instant:

@@ -167,7 +167,7 @@ class Consolidation:
         """Whether nobody is blocked here who asks for a shape: whoever stays the longest would fit, so all others would.
         Then none of its classes need be looked at."""
         spans, here = self._facts.waiting.allocated.spans.get((pool, shape)), self._pool(pool)
-        return spans is not None and self._will_fit(shape, here, here.until(max(spans)))
+        return spans is not None and self._will_fit(shape, here, here.until(spans.ends[1]))
 
     def _will_fit(self, shape: Shape, here: Chances, until: Instant) -> bool:
         """Whether there is room for a shape, or will be once all have left who are leaving. All that is coming counts,

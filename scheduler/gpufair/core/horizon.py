@@ -7,9 +7,9 @@ it; the room of a node for a start is the least of what is free now and of the b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from gpufair.core.record import Bound, NodeRecord
 from gpufair.core.units import Instant, WorkloadId
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 GUEST: Final = Instant(-1)
 FOREVER: Final = Instant(1 << 62)
 _ENDLESS: Final = 1 << 30
+_NOBODY: Final = frozenset[WorkloadId]()
 
 
 def bounds_of(facts: Facts, node: NodeRecord) -> tuple[Bound, ...]:
@@ -65,7 +66,7 @@ def bounds_of(facts: Facts, node: NodeRecord) -> tuple[Bound, ...]:
     return tuple(found)
 
 
-def applying(node: NodeRecord, until: Instant, owner: WorkloadId | None) -> Iterator[tuple[Bound, int]]:
+def applying(node: NodeRecord, until: Instant, owner: WorkloadId | None) -> list[tuple[Bound, int]]:
     """The bounds that a start would outstay, each with the slack that it leaves to this start.
 
     Args:
@@ -74,12 +75,14 @@ def applying(node: NodeRecord, until: Instant, owner: WorkloadId | None) -> Iter
         owner: Whose landing does not hinder it, as it is its own.
     """
     mine: Bound | None = None
+    found: list[tuple[Bound, int]] = []
     for bound in node.bounds:
         if owner is not None and bound.owner == owner:
             mine = bound
         elif until > bound.at:
             # A landing counts against those that come later: its owner is not hindered by itself.
-            yield bound, bound.left + (mine.gpus if mine is not None and bound.owner is not None else 0)
+            found.append((bound, bound.left + (mine.gpus if mine is not None and bound.owner is not None else 0)))
+    return found
 
 
 def room_for(node: NodeRecord, until: Instant, owner: WorkloadId | None = None) -> int:
@@ -87,19 +90,21 @@ def room_for(node: NodeRecord, until: Instant, owner: WorkloadId | None = None) 
     if not node.bounds:
         return node.room
     room = node.free
-    if until <= node.bounds[0].at:
-        return room  # it outstays none of them
+    if room <= 0 or until <= node.bounds[0].at:
+        return room  # it outstays none of them, or it makes no difference
     for _, slack in applying(node, until, owner):
         room = min(room, slack)
     return room
 
 
-class Site(NamedTuple):
+class Site:
     """A node as one asker sees it: what is free there, and what he may outstay the horizons with."""
 
-    free: int
-    cap: int
-    fixed: frozenset[WorkloadId]  # whose leaving also gives to ``cap``
+    __slots__ = ("cap", "fixed", "free")
+
+    def __init__(self, free: int, cap: int, fixed: frozenset[WorkloadId]) -> None:
+        self.free, self.cap = free, cap
+        self.fixed = fixed  # whose leaving also gives to ``cap``
 
 
 def site(node: NodeRecord, until: Instant, owner: WorkloadId | None = None) -> Site:
@@ -108,7 +113,7 @@ def site(node: NodeRecord, until: Instant, owner: WorkloadId | None = None) -> S
     for bound, slack in applying(node, until, owner):
         cap = min(cap, slack)
         fixed = bound.fixed if fixed is None else fixed & bound.fixed
-    return Site(node.free, cap, fixed or frozenset())
+    return Site(node.free, cap, fixed if fixed is not None else _NOBODY)
 
 
 def room_with(node: NodeRecord, more: Freed | None, until: Instant) -> int:

@@ -6,13 +6,13 @@ charge one window ago, in integers, so usage leaves the window after exactly W.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from gpufair.core.fading import Fading
 from gpufair.core.hours import BY_THE_HOUR, Hours, Kept, overlap
-from gpufair.core.lines import ENDLESS, Line, WindowLines
+from gpufair.core.lines import ENDLESS, Line, PerNode, Sliding, WindowLines
 from gpufair.core.owed import Owed
 from gpufair.core.share import Sums
 from gpufair.core.tree import Tree
@@ -28,12 +28,13 @@ class Mark:
     gpus: int
 
 
-class Account:
+class Account(Sliding):
     """What one allocation was charged in one pool. Marks are forgotten some time after they left the window."""
 
-    __slots__ = ("_at", "_gpus", "_head", "_total", "changes", "fading", "hours")
+    __slots__ = ("_at", "_gpus", "_head", "_total", "fading", "hours")
 
     def __init__(self, marks: Iterable[Mark] = (), hours: Hours | None = None, fading: Fading | None = None) -> None:
+        super().__init__()
         self.fading = fading  # what counts in place of the window, if that is the policy
         # The marks, field by field: one is made at every start and release.
         self._at: list[int] = []
@@ -46,7 +47,6 @@ class Account:
         self.hours = hours  # until the last change; None keeps no history
         # The last mark at or before the window's start: a hint that only moves forward, no part of the state.
         self._head = 0
-        self.changes = 0  # how often what it says was changed, for whoever remembers it; no part of the state
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -351,7 +351,7 @@ class PoolLedger:
                 by_leaf[leaf] = Hours(self.kept)
             by_leaf[leaf].spread(start, end, amount)
 
-    def occupancies(self, tree: Tree, now: Instant, window: Millis) -> Mapping[AllocationPath, int]:
+    def occupancies(self, tree: Tree, now: Instant, window: Millis) -> PerNode:
         """Occupancy of every tree node: its own account and all below it, dropped allocations included."""
         if self.half_life is not None:
             return Sums(tree, lambda: {path: account.occupancy(now, window) for path, account in self.accounts.items()})
@@ -359,7 +359,7 @@ class PoolLedger:
             self._occupancies = WindowLines(tree, window)
         return self._occupancies.at(self.accounts, now)
 
-    def owed_within(self, tree: Tree, now: Instant, window: Millis) -> Mapping[AllocationPath, int]:
+    def owed_within(self, tree: Tree, now: Instant, window: Millis) -> PerNode:
         """What every tree node was owed in the window, in millionths of a GPU x ms."""
         if self.half_life is not None:
             return Sums(tree, lambda: {path: owed.within(now, window) for path, owed in self.owed.items()})

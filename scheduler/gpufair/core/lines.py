@@ -8,7 +8,7 @@ has changed are looked at anew. All of it is integers: the sums are those that a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, Millis
@@ -16,28 +16,51 @@ from gpufair.core.units import AllocationPath, Instant, Millis
 ENDLESS: Final = 1 << 62  # later than any instant
 
 
-class Line(NamedTuple):
+class Line:
     """``offset + slope * now``, in [since, until)."""
 
-    offset: int
-    slope: int
-    since: int
-    until: int
+    __slots__ = ("offset", "since", "slope", "until")
+
+    def __init__(self, offset: int, slope: int, since: int, until: int) -> None:
+        self.offset, self.slope, self.since, self.until = offset, slope, since, until
 
 
-class Sliding(Protocol):
+class Sliding:
     """A figure of one leaf in the sliding window."""
 
-    @property
-    def changes(self) -> int:
-        """How often it was changed otherwise than by time."""
+    __slots__ = ("changes",)
+
+    def __init__(self) -> None:
+        self.changes = 0  # how often it was changed otherwise than by time, for whoever remembers it; no part of the state
 
     def line(self, now: Instant, window: Millis) -> Line:
         """It as a line around ``now``."""
+        raise NotImplementedError
 
 
-class Values(dict[AllocationPath, int]):
-    """The sums at an instant: of each tree node its own part and all below it.
+class PerNode:
+    """A figure of each tree node: its own part and that of everything below it."""
+
+    __slots__ = ()
+
+    def __getitem__(self, path: AllocationPath) -> int:
+        raise NotImplementedError
+
+
+class Given(PerNode):
+    """One that is known already."""
+
+    __slots__ = ("_figures",)
+
+    def __init__(self, figures: Mapping[AllocationPath, int]) -> None:
+        self._figures = figures
+
+    def __getitem__(self, path: AllocationPath) -> int:
+        return self._figures[path]
+
+
+class Values(PerNode):
+    """The sums at an instant.
 
     Args:
         offsets: Of each node.
@@ -45,13 +68,19 @@ class Values(dict[AllocationPath, int]):
         now: The instant.
     """
 
+    __slots__ = ("_now", "_offsets", "_slopes")
+
     def __init__(self, offsets: dict[AllocationPath, int], slopes: dict[AllocationPath, int], now: int) -> None:
-        super().__init__()
         self._offsets, self._slopes, self._now = offsets, slopes, now
 
-    def __missing__(self, path: AllocationPath) -> int:
-        value = self[path] = self._offsets.get(path, 0) + self._slopes.get(path, 0) * self._now
-        return value
+    def __getitem__(self, path: AllocationPath) -> int:
+        offset = self._offsets.get(path)
+        return offset + self._slopes[path] * self._now if offset is not None else 0
+
+    def add(self, path: AllocationPath, more: int) -> None:
+        """From now on it is so much more of one node."""
+        self._offsets[path] = self._offsets.get(path, 0) + more
+        self._slopes.setdefault(path, 0)
 
 
 class Lines:
@@ -89,6 +118,16 @@ class Lines:
         return Values(self._offsets.copy(), self._slopes.copy(), now)
 
 
+class _Seen:
+    """What was last seen of one figure."""
+
+    __slots__ = ("changes", "figure", "line", "summed")
+
+    def __init__(self, figure: Sliding, line: Line) -> None:
+        self.figure, self.changes, self.line = figure, figure.changes, line
+        self.summed = False  # whether the line is part of the sums
+
+
 class WindowLines:
     """The lines of figures in the sliding window.
 
@@ -102,26 +141,37 @@ class WindowLines:
     def __init__(self, tree: Tree, window: Millis) -> None:
         self.window = window
         self._lines = Lines(tree)
-        self._seen: dict[AllocationPath, tuple[Sliding, int, Line]] = {}
+        self._seen: dict[AllocationPath, _Seen] = {}
 
     def fits(self, tree: Tree, window: Millis) -> bool:
         """Whether it is of this tree and this window."""
         return self._lines.tree is tree and self.window == window
 
-    def at(self, figures: Mapping[AllocationPath, Sliding], now: Instant) -> Values:
+    def at(self, figures: Mapping[AllocationPath, Sliding], now: Instant) -> PerNode:
         """The sums of all of them at ``now``, worked out when somebody asks: a leaf's by itself, and all of them with the
         first of an inner node. What changes at this very instant does not change them."""
         return _Asked(self, figures, now)
 
+    def of(self, path: AllocationPath, figure: Sliding, now: Instant) -> Line:
+        """The line of one path around ``now``."""
+        return self._see(path, figure, now).line
+
+    def _see(self, path: AllocationPath, figure: Sliding, now: int) -> _Seen:
+        seen = self._seen.get(path)
+        if seen is not None and seen.figure is figure and seen.changes == figure.changes:
+            line = seen.line
+            if line.since <= now < line.until:
+                return seen
+        seen = self._seen[path] = _Seen(figure, figure.line(Instant(now), self.window))
+        return seen
+
     def refreshed(self, figures: Mapping[AllocationPath, Sliding], now: Instant) -> Values:
         """The same, of all nodes at once."""
-        seen = self._seen
         for path, figure in figures.items():
-            known = seen.get(path)
-            if known is None or known[0] is not figure or known[1] != figure.changes or not known[2][2] <= now < known[2][3]:
-                line = figure.line(now, self.window)
-                seen[path] = figure, figure.changes, line
-                self._lines.put(path, line.offset, line.slope)
+            seen = self._see(path, figure, now)
+            if not seen.summed:
+                seen.summed = True
+                self._lines.put(path, seen.line.offset, seen.line.slope)
         return self._lines.at(now)
 
     @property
@@ -130,26 +180,30 @@ class WindowLines:
         return self._lines.tree
 
 
-class _Asked(Values):
+class _Asked(PerNode):
     """What ``WindowLines.at`` gives."""
 
+    __slots__ = ("_all", "_alone", "_at", "_figures", "_lines")
+
     def __init__(self, lines: WindowLines, figures: Mapping[AllocationPath, Sliding], now: Instant) -> None:
-        super().__init__({}, {}, now)
         self._lines, self._figures, self._at = lines, figures, now
-        self._alone = figures.keys() <= lines.tree.paths  # nothing that was dropped counts where it hung
+        self._alone: bool | None = None  # whether nothing that was dropped counts where it hung
         self._all: Values | None = None
 
-    def __missing__(self, path: AllocationPath) -> int:
-        if self._all is None and self._alone and self._lines.tree.is_leaf(path):
-            figure = self._figures.get(path)
-            if figure is None:
-                value = 0
-            else:
-                line = figure.line(self._at, self._lines.window)
-                value = line.offset + line.slope * self._at
-        else:
-            if self._all is None:
-                self._all = self._lines.refreshed(self._figures, self._at)
-            value = self._all[path]
-        self[path] = value
-        return value
+    def __getitem__(self, path: AllocationPath) -> int:
+        every = self._all
+        if every is None:
+            if self._stands_alone(path):
+                figure = self._figures.get(path)
+                if figure is None:
+                    return 0
+                line = self._lines.of(path, figure, self._at)
+                return line.offset + line.slope * self._at
+            every = self._all = self._lines.refreshed(self._figures, self._at)
+        return every[path]
+
+    def _stands_alone(self, path: AllocationPath) -> bool:
+        tree = self._lines.tree
+        if self._alone is None:
+            self._alone = self._figures.keys() <= tree.paths
+        return self._alone and tree.is_leaf(path)

@@ -45,7 +45,7 @@ def shares_of(
     committed = running.commitments(tree, now)
     for leaf, more in reserved.items():
         for path in tree[tree.nearest(leaf)].lineage:
-            committed[path] += more
+            committed.add(path, more)
 
     def had(leaf: AllocationPath, user: str) -> int:
         occupancy = ledger.occupancy_of(leaf, user, now, window)

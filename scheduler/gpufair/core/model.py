@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final
 
 from gpufair.core.units import (
     DAY,
@@ -26,6 +27,7 @@ from gpufair.core.units import (
 )
 
 DEFAULT_POOL = PoolName("default")
+_HASH: Final = (1 << 60) - 1  # no hash is larger
 
 
 class Kind(StrEnum):
@@ -136,8 +138,24 @@ class Shape:
     where: tuple[tuple[str, str], ...] = ()
 
     def __hash__(self) -> int:
-        # The fields that differ most often: shapes are keys of the dictionaries that a pass looks into.
-        return hash((self.gpus_per_node, self.nodes, self.cpus_per_node, self.memory_per_node))
+        # The fields that differ most often, and plain sums: shapes are keys of the dictionaries that a pass looks into.
+        return (self.gpus_per_node + 1009 * self.nodes + 7919 * self.cpus_per_node + self.memory_per_node) & _HASH
+
+    def __eq__(self, other: object) -> bool:
+        # Written out: what ``dataclass`` makes is not compiled.
+        if self is other:
+            return True
+        return (
+            isinstance(other, Shape)
+            and self.gpus_per_node == other.gpus_per_node
+            and self.nodes == other.nodes
+            and self.gpu_type == other.gpu_type
+            and self.cpus_per_node == other.cpus_per_node
+            and self.memory_per_node == other.memory_per_node
+            and self.within == other.within
+            and self.exclude == other.exclude
+            and self.where == other.where
+        )
 
     @property
     def gpus(self) -> int:

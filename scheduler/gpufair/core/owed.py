@@ -12,20 +12,20 @@ from typing import Final
 
 from gpufair.core.fading import Fading
 from gpufair.core.hours import Hours, overlap
-from gpufair.core.lines import ENDLESS, Line
+from gpufair.core.lines import ENDLESS, Line, Sliding
 from gpufair.core.units import Instant, Millis
 
 MICRO: Final = 1_000_000  # parts of a GPU in which entitlements and what is owed are counted
 
 
-class Owed:
+class Owed(Sliding):
     """Demand and ceiling of one leaf as functions of time, and the integral of the lesser.
 
     Break points are kept for a window, because demand can be taken out again: a workload that was cancelled before it
     ever started was never owed anything.
     """
 
-    __slots__ = ("_at", "_ceiling", "_demand", "_head", "_total", "changes", "fading", "hours")
+    __slots__ = ("_at", "_ceiling", "_demand", "_head", "_total", "fading", "hours")
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Owed:
         hours: Hours | None = None,
         fading: Fading | None = None,
     ) -> None:
+        super().__init__()
         self.fading = fading  # as in ledger.Account
         self.hours = hours  # until the last break point; None keeps no history
         self._at: list[int] = []
@@ -45,7 +46,6 @@ class Owed:
             self._demand.append(demand)
             self._ceiling.append(ceiling)
         self._head = 0  # a hint, as in ledger.Account
-        self.changes = 0  # as there
 
     @property
     def marks(self) -> tuple[tuple[int, int, int, int], ...]:

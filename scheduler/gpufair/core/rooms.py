@@ -22,10 +22,44 @@ _ANY: Final = ""
 # A pass asks with a few dozen different Freed and ends of protection.
 MOST_KNOWN: Final = 256
 
-# By GPU type and room: how many nodes have so much.
-Sizes = dict[str, dict[int, int]]
 # What there is beside what is free, how often a part of it was taken, and how many horizons of the pool one outstays.
 _About = tuple[Freed | None, int, int]
+
+
+class Sizes:
+    """How many nodes have how much room, by GPU type."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[int]] = {}  # by type, at its room: how many nodes have so much
+
+    def copy(self) -> Sizes:
+        """An independent copy."""
+        twin = Sizes()
+        for kind, counts in self._counts.items():
+            twin._counts[kind] = counts.copy()
+        return twin
+
+    def add(self, kind: str, room: int, count: int) -> None:
+        """There are so many more nodes with so much room; those with none need not be told."""
+        if room <= 0:
+            return
+        counts = self._counts.get(kind)
+        if counts is None:
+            counts = self._counts[kind] = []
+        if room >= len(counts):
+            counts.extend([0] * (room + 1 - len(counts)))
+        counts[room] += count
+
+    def suffice(self, shape: Shape) -> bool:
+        """Whether so many nodes have room for their part of a shape."""
+        each, missing, only = shape.gpus_per_node, shape.nodes, shape.gpu_type
+        for kind, counts in self._counts.items():
+            if not only or kind == only:
+                for room in range(each, len(counts)):
+                    missing -= counts[room]
+        return missing <= 0
 
 
 class Rooms:
@@ -54,7 +88,7 @@ class Rooms:
         self._nodes: dict[NodeName, NodeRecord] = {}
         self._by_type: dict[str, dict[int, list[NodeName]]] = {}
         self._listed: dict[NodeName, tuple[str, int]] = {}
-        self._counts: Sizes = {}  # of those
+        self._counts = Sizes()  # of those
         self._bounded: set[NodeName] = set()  # nodes with horizons
         self._open: dict[NodeName, NodeRecord] = {}  # those of them on which something is free
 
@@ -87,7 +121,7 @@ class Rooms:
         self._unlist(name)
         if node.room > 0:
             self._listed[name] = now
-            _add(self._counts, node.node.gpu_type, node.room, +1)
+            self._counts.add(node.node.gpu_type, node.room, +1)
             for kind in {_ANY, node.node.gpu_type}:
                 insort(self._by_type.setdefault(kind, {}).setdefault(node.room, []), name)
 
@@ -119,7 +153,7 @@ class Rooms:
             until: When the protection of whoever starts would end.
         """
         # What is free without any horizon is there for whoever asks: where that will do, the rest need not be counted.
-        if not _suffice(self._counts, shape) and not _suffice(self._sizes(freed, until), shape):
+        if not self._counts.suffice(shape) and not self._sizes(freed, until).suffice(shape):
             return False
         # The GPUs would do; whether they are where the shape wants them, only the nodes themselves tell.
         return not shape.demanding or placement.holds(self._nodes.values(), shape, freed, until)
@@ -144,26 +178,26 @@ class Rooms:
     def _count(self, freed: Freed | None, until: Instant) -> Sizes:
         if freed is None and not self._open:
             return self._counts
-        sizes = {kind: rooms.copy() for kind, rooms in self._counts.items()}
-        more = freed.gpus if freed is not None else {}
+        sizes = self._counts.copy()
+        nodes = self._nodes
+        if freed is None:
+            for node in self._open.values():
+                sizes.add(node.node.gpu_type, room_for(node, until), +1)
+            return sizes
+        more = freed.gpus
         for name, node in self._open.items():
             if name not in more:
-                _add(sizes, node.node.gpu_type, room_for(node, until), +1)
-        nodes = self._nodes
+                sizes.add(node.node.gpu_type, room_for(node, until), +1)
         for name, gpus in more.items():
             one = nodes.get(name)
             if one is None or one.cordoned or one.lost:
                 continue
             if one.bounds:
-                _add(sizes, one.node.gpu_type, max(room_for(one, until), room_with(one, freed, until)), +1)
+                sizes.add(one.node.gpu_type, max(room_for(one, until), room_with(one, freed, until)), +1)
             elif gpus > 0:
                 kind, room = one.node.gpu_type, one.room
-                here = sizes.get(kind)
-                if here is None:
-                    here = sizes[kind] = {}
-                if room > 0:
-                    here[room] -= 1
-                here[room + gpus] = here.get(room + gpus, 0) + 1
+                sizes.add(kind, room, -1)
+                sizes.add(kind, room + gpus, +1)
         return sizes
 
     def place(self, shape: Shape, blocks: tuple[str, ...] = (), until: Instant = FOREVER) -> tuple[Lease, ...] | None:
@@ -200,28 +234,9 @@ class Rooms:
         if listed is None:
             return
         gpu_type, room = listed
-        _add(self._counts, gpu_type, room, -1)
+        self._counts.add(gpu_type, room, -1)
         for kind in {_ANY, gpu_type}:
             names = self._by_type[kind][room]
             del names[bisect_left(names, name)]
             if not names:
                 del self._by_type[kind][room]
-
-
-def _suffice(sizes: Sizes, shape: Shape) -> bool:
-    """Whether so many nodes have room for their part of a shape."""
-    each, missing = shape.gpus_per_node, shape.nodes
-    for kind, rooms in sizes.items():
-        if not shape.gpu_type or kind == shape.gpu_type:
-            for room, count in rooms.items():
-                if room >= each:
-                    missing -= count
-    return missing <= 0
-
-
-def _add(sizes: Sizes, kind: str, room: int, count: int) -> None:
-    if room > 0:
-        here = sizes.get(kind)
-        if here is None:
-            here = sizes[kind] = {}
-        here[room] = here.get(room, 0) + count

@@ -14,6 +14,7 @@ from functools import cache
 from math import inf
 from operator import truediv
 
+from gpufair.core.lines import Given, PerNode
 from gpufair.core.owed import MICRO
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, GpuMillis, Millis
@@ -41,7 +42,12 @@ def _no_amounts() -> dict[AllocationPath, int]:
     return {}
 
 
-class Sums(dict[AllocationPath, int]):
+def per_node(figures: PerNode | Mapping[AllocationPath, int]) -> PerNode:
+    """The same, whichever it is."""
+    return figures if isinstance(figures, PerNode) else Given(figures)
+
+
+class Sums(PerNode):
     """A figure of each tree node, its own part and that of everything below it, worked out when somebody asks: a leaf's
     by itself, and all of them with the first of an inner node.
 
@@ -57,20 +63,24 @@ class Sums(dict[AllocationPath, int]):
         amounts: Callable[[], Mapping[AllocationPath, int]],
         one: Callable[[AllocationPath], int] | None = None,
     ) -> None:
-        super().__init__()
         self._tree, self._amounts, self._one = tree, amounts, one
+        self._known: dict[AllocationPath, int] = {}
 
-    def __missing__(self, path: AllocationPath) -> int:
+    def __getitem__(self, path: AllocationPath) -> int:
+        known = self._known.get(path)
+        return self._work_out(path) if known is None else known
+
+    def _work_out(self, path: AllocationPath) -> int:
         tree = self._tree
         if self._one is not None and tree.is_leaf(path):
-            alone = self[path] = self._one(path)
+            alone = self._known[path] = self._one(path)
             return alone
         totals = dict.fromkeys(tree.paths, 0)
         for each, amount in self._amounts().items():
             totals[each if each in totals else tree.nearest(each)] += amount
         for child, parent in tree.upward:
             totals[parent] += totals[child]
-        self.update(totals)
+        self._known.update(totals)
         return totals[path]
 
 
@@ -102,25 +112,19 @@ class Denominators:
         capacity: int,
         elapsed: int,
         window: Millis,
-        owed: Mapping[AllocationPath, int],
-        demand: Mapping[AllocationPath, int],
+        owed: PerNode | Mapping[AllocationPath, int],
+        demand: PerNode | Mapping[AllocationPath, int],
     ) -> None:
-        self._tree, self._owed, self._demand = tree, owed, demand
+        self._tree, self._owed, self._demand = tree, per_node(owed), per_node(demand)
         self._kept, self._parts = _exact(banking)
         # A pool without GPUs still ranks what waits for it.
         self._full = elapsed or max(capacity, 1) * window
         self._capped = elapsed * MICRO
         self._credit = self._kept * self._capped + max(capacity, 1) * newcomer * self._parts * MICRO
-        self._known: dict[AllocationPath, tuple[int, int]] = {}
+        self._scale = self._parts * MICRO
 
     def of(self, path: AllocationPath) -> tuple[int, int]:
         """(factor, denominator): m is (O + K) x factor / denominator. The denominator is 0 where nothing is due."""
-        known = self._known.get(path)
-        if known is None:
-            known = self._known[path] = self._work_out(path)
-        return known
-
-    def _work_out(self, path: AllocationPath) -> tuple[int, int]:
         numerator, denominator = self._tree.ratio(path)
         if self._kept == self._parts:
             return denominator, numerator * self._full
@@ -128,7 +132,7 @@ class Denominators:
         if not due and not self._demand[path]:
             due = numerator * self._capped  # it has not asked for anything yet
         weighed = numerator * self._credit + (self._parts - self._kept) * due
-        return denominator * self._parts * MICRO, weighed
+        return denominator * self._scale, weighed
 
     def owed(self, path: AllocationPath) -> GpuMillis:
         """What an allocation was owed in the window, in whole GPU-ms, for people to read."""
@@ -143,6 +147,15 @@ class Denominators:
 def _whole_window(tree: Tree, full: int, window: Millis) -> Denominators:
     nothing = Sums(tree, _no_amounts)
     return Denominators(tree, 1.0, Millis(0), 1, full, window, nothing, nothing)
+
+
+class _Base:
+    """O + K of an allocation before anything is granted, and what it is measured against."""
+
+    __slots__ = ("denominator", "factor", "had")
+
+    def __init__(self, had: int, factor: int, denominator: int) -> None:
+        self.had, self.factor, self.denominator = had, factor, denominator
 
 
 class Shares:
@@ -163,8 +176,8 @@ class Shares:
     def __init__(
         self,
         tree: Tree,
-        occupancy: Mapping[AllocationPath, int],
-        commitment: Mapping[AllocationPath, int],
+        occupancy: PerNode | Mapping[AllocationPath, int],
+        commitment: PerNode | Mapping[AllocationPath, int],
         capacity: int,
         window: Millis,
         count_commitment: bool,
@@ -173,14 +186,14 @@ class Shares:
         unit: int = 1,
     ) -> None:
         self.tree, self.unit = tree, unit
-        self._occupancy = occupancy
-        self._commitment = commitment
+        self._occupancy = per_node(occupancy)
+        self._commitment = per_node(commitment)
         self._granted: dict[AllocationPath, int] = {}
         # A pool without GPUs still ranks what waits for it.
         self._full = max(capacity, 1) * window
         self._denominators = denominators or _whole_window(tree, self._full, window)
         self._count = count_commitment
-        self._bases: dict[AllocationPath, tuple[int, int, int]] = {}
+        self._bases: dict[AllocationPath, _Base] = {}
         self._metrics: dict[AllocationPath, float] = {}
         self._researchers = researchers
         self._had: dict[tuple[AllocationPath, str], int] = {}
@@ -206,22 +219,27 @@ class Shares:
 
     def metric_with(self, path: AllocationPath, more: int) -> float:
         """m of an allocation if ``more`` GPU time were promised to it."""
-        had, factor, denominator = self._bases.get(path) or self._base(path)
+        base = self._bases.get(path)
+        if base is None:
+            base = self._base(path)
+        had = base.had
         if self._count:
             had += self._granted.get(path, 0) + more
-        if not denominator:  # no share, or with beta 0 and nothing for newcomers
+        if not base.denominator:  # no share, or with beta 0 and nothing for newcomers
             return inf if had or not self.tree.ratio(path)[0] else 0.0
         # Not `/`: compiled, that makes floats of integers first, and beyond 2^53 it would round twice.
-        metric: float = truediv(had * factor, denominator)
+        metric: float = truediv(had * base.factor, base.denominator)
         return metric
 
-    def _base(self, path: AllocationPath) -> tuple[int, int, int]:
+    def _base(self, path: AllocationPath) -> _Base:
         """O + K as it was at the beginning, and what it is measured against."""
+        factor = denominator = 0
         had = self._occupancy[path]
         if self._count:
             had += self._commitment[path]
-        base = (had, *self._denominators.of(path)) if self.tree.ratio(path)[0] else (had, 0, 0)
-        self._bases[path] = base
+        if self.tree.ratio(path)[0]:
+            factor, denominator = self._denominators.of(path)
+        base = self._bases[path] = _Base(had, factor, denominator)
         return base
 
     def had(self, leaf: AllocationPath, user: str) -> int:

@@ -90,6 +90,33 @@ class Group:
         self._claim = None
 
 
+class Spans:
+    """The min_runtimes of some classes."""
+
+    __slots__ = ("_classes", "_ends")
+
+    def __init__(self) -> None:
+        self._classes: dict[int, int] = {}  # how many there are of each
+        self._ends: tuple[int, int] | None = None
+
+    def add(self, span: int, count: int) -> None:
+        """There are so many more (fewer, if negative) with this one."""
+        left = self._classes.get(span, 0) + count
+        if left:
+            self._classes[span] = left
+        else:
+            del self._classes[span]
+        self._ends = None
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The least and the most; 0 if there is none."""
+        if self._ends is None:
+            known = self._classes.keys()
+            self._ends = (min(known), max(known)) if known else (0, 0)
+        return self._ends
+
+
 Turn = dict[Shape, dict[AllocationPath, Group]]
 
 
@@ -101,7 +128,7 @@ class Side:
     # Whoever names the pool as its n-th choice, by (n, pool); then by shape and leaf.
     turns: dict[tuple[int, PoolName], Turn] = field(default_factory=dict)
     lengths: Counter[tuple[PoolName, AllocationPath]] = field(default_factory=Counter)  # by first choice
-    spans: dict[tuple[PoolName, Shape], Counter[int]] = field(default_factory=dict)  # classes by min_runtime
+    spans: dict[tuple[PoolName, Shape], Spans] = field(default_factory=dict)  # of their classes
     tops: dict[AllocationPath, int] = field(default_factory=dict)  # the highest priority of each leaf
 
     def add(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
@@ -115,7 +142,7 @@ class Side:
             for turn in enumerate(key.pools):
                 leaves = self.turns.setdefault(turn, {}).setdefault(spec.shape, {})
                 leaves.setdefault(spec.allocation, Group()).open(key, queues)
-                self.spans.setdefault((turn[1], spec.shape), Counter())[min_runtime] += 1
+                self.spans.setdefault((turn[1], spec.shape), Spans()).add(min_runtime, +1)
         insort(queues.setdefault(queue_of(spec), []), ticket)
         self.lengths[key.pools[0], spec.allocation] += 1
 
@@ -142,10 +169,7 @@ class Side:
         shapes = self.turns[turn]
         group = shapes[spec.shape][spec.allocation]
         group.close(key)
-        spans = self.spans[turn[1], spec.shape]
-        spans[key.min_runtime] -= 1
-        if not spans[key.min_runtime]:
-            del spans[key.min_runtime]
+        self.spans[turn[1], spec.shape].add(key.min_runtime, -1)
         if not group.line:
             del shapes[spec.shape][spec.allocation]
         if not shapes[spec.shape]:
