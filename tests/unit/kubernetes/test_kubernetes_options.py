@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from gpufair.service.settings.pod_template import FIELDS, REFUSED, BadTemplate, 
 from gpufair.service.settings.profile_options import POD_PROFILE, template_of
 from gpufair.service.settings.tables import ConfigError
 
+OPERATORS = Path(__file__).parents[3] / "docs" / "operators.md"
 POOL = """\
 [[pool]]
 name = "cluster"
@@ -241,6 +245,39 @@ def test_a_template_in_a_file(tmp_path: Path) -> None:
     assert "name.yaml: nodeName may not be set here" in refusal(f'{PROFILE}pod = "name.yaml"', conf)
     assert "cannot be read: No such file" in refusal(f'{PROFILE}pod = "nowhere.yaml"', conf)
     assert "pod has to be a table" in refusal(f"{PROFILE}pod = 5", conf)
+
+
+def documented(heading: str) -> str:
+    """The first block of TOML after a text of the operators' manual."""
+    text = OPERATORS.read_text(encoding="utf-8")
+    return text[text.index(heading) :].split("```toml\n", 1)[1].split("```", 1)[0]
+
+
+def test_the_manual_has_every_option(tmp_path: Path) -> None:
+    """An operator copies from it: it is valid, has each option once, and tells the defaults that there really are."""
+    for name in ("ca.pem", "kube.yaml"):
+        (tmp_path / name).write_text("x")
+    (pool,) = parse_config(documented("### A pool in a Kubernetes cluster"), str(tmp_path / "conf.toml")).pools
+    assert pool.kubernetes is not None
+    plain = KubernetesOptions("", "")
+    examples = {
+        "image", "service_url", "service_ca", "kubeconfig", "context", "node_selector", "tolerations", "claim", "claim_path", "namespaces",
+    }  # fmt: skip
+    for one in fields(KubernetesOptions):
+        given = getattr(pool.kubernetes, one.name) != getattr(plain, one.name)
+        assert given is (one.name in examples), one.name
+    known = re.search(r"known are (.+)$", refusal(POOL + "x = 1"))
+    assert known is not None
+    table = documented("### A pool in a Kubernetes cluster").split("[pool.kubernetes]")[1]
+    assert [name for name in known[1].split(", ") if not re.search(rf"\b{name}\b", table)] == []
+
+
+def test_the_manual_has_every_field_of_a_template() -> None:
+    """And nothing that would be refused."""
+    text = documented("What else the pods of a profile are like")
+    (profile,) = parse_config(text, "c").profiles
+    assert profile.pod is not None
+    assert set(tomllib.loads(text)["profile"][0]["pod"]) == set(FIELDS)
 
 
 def test_odd_types_never_become_a_traceback() -> None:

@@ -69,8 +69,8 @@ class KubernetesOptions:
     scheduler_name: str = "gpufair"
     lease: str = "gpufair"
     lease_for: Millis = Millis(15 * SECOND)
-    requests_per_s: int = 50
-    burst: int = 100
+    requests_per_s: int = 300
+    burst: int = 600
     start_within: Millis = Millis(10 * MINUTE)
     margin: Millis = Millis(15 * SECOND)
     node_silence: Millis = MINUTE
