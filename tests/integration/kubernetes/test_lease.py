@@ -23,12 +23,6 @@ QUICK: dict[str, Any] = {"duration_s": 2.0, "renew_deadline_s": 1.0, "retry_s": 
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeApi]:
-    with FakeApi() as server:
-        yield server
-
-
-@pytest.fixture
 def api(fake: FakeApi, tmp_path: Path) -> Iterator[Api]:
     api = Api(connect(Place(fake.kubeconfig(tmp_path / "kubeconfig")), 30))
     yield api

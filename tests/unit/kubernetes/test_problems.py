@@ -108,6 +108,12 @@ def test_each_status_has_its_class(code, message, reason, kind, says) -> None:
             "stale",
         ),
         (
+            'Operation cannot be fulfilled on pods "x": the UID in the precondition (a) does not match the UID in record (b). '
+            "The object might have been deleted and then recreated",
+            "Conflict",
+            "stale",
+        ),
+        (
             'Operation cannot be fulfilled on Pod "x": Precondition failed: UID in precondition: a, UID in object meta: b',
             "Conflict",
             "stale",

@@ -173,7 +173,7 @@ class TooLarge(KubernetesProblem):
 
 
 _STALE: Final = re.compile(
-    r"object has been modified|Precondition failed|StorageError|please apply your changes", re.IGNORECASE
+    r"object has been modified|precondition|StorageError|please apply your changes", re.IGNORECASE
 )
 _RIGHTS: Final = re.compile(r"\bcannot (?:get|list|watch|create|update|patch|delete|deletecollection|bind|escalate)\b")
 _CONFLICT_ADVICE: Final[Mapping[ConflictKind, str]] = {
