@@ -22,7 +22,7 @@ def node(name: str = "gpu-01", *, gpus: int = 8, cpu: str = "64", memory: str = 
     }
 
 
-def container(name: str = "c", **requests: Any) -> dict[str, Any]:
+def container(name: str = "c", /, **requests: Any) -> dict[str, Any]:
     """One that asks for something; ``gpu`` stands for ``nvidia.com/gpu``."""
     asked = {("nvidia.com/gpu" if key == "gpu" else key): value for key, value in requests.items()}
     return {"name": name, "image": "x", "resources": {"requests": asked}}

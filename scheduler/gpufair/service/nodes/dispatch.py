@@ -31,11 +31,12 @@ def hosts(workload: Workload) -> tuple[str, ...]:
     """The nodes on which something is started for it, its first node first.
 
     A kernel runs on the first node of a gang; the GPUs of the others are leased to it and nothing else starts on them.
+    Commands, and pods of others, run on each.
     """
     if workload.held is None:
         return ()
     nodes = tuple(lease.node for lease in workload.held.leases)
-    return nodes if workload.spec.launch.get("type") == "command" else nodes[:1]
+    return nodes if workload.spec.launch.get("type") in {"command", "pod"} else nodes[:1]
 
 
 class Dispatcher:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from gpufair.core.units import Instant
 from gpufair.service.backends.kubernetes.conditions import Condition, Standing, standing
-from gpufair.service.backends.kubernetes.names import is_ours
+from gpufair.service.backends.kubernetes.names import RESOURCE, is_ours
 from gpufair.service.backends.kubernetes.requests import requested, takes_room, whole
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from gpufair.service.settings.node_options import MAX_GPUS
@@ -129,7 +129,7 @@ def _of_node(
             pool=pool,
             cpus=whole(free["cpu"] * part) or NONE_LEFT,
             memory_bytes=whole(free["memory"] * part) or NONE_LEFT,
-            labels=labels,
+            labels=labels | ({RESOURCE: kind} if kind else {}),
             host=host,
         )
         found.append(Offer(inventory, host, kind, stands))

@@ -25,6 +25,12 @@ POOL: Final = f"{DOMAIN}/pool"
 ALLOCATION: Final = f"{DOMAIN}/allocation"
 USER: Final = f"{DOMAIN}/user"
 KIND: Final = f"{DOMAIN}/kind"
+RESOURCE: Final = f"{DOMAIN}/resource"  # of a node of the core: which resource its GPUs are
+# On pods of others, beside the allocation
+MIN_RUNTIME: Final = f"{DOMAIN}/min-runtime"
+GANG: Final = f"{DOMAIN}/gang"
+GANG_SIZE: Final = f"{DOMAIN}/gang-size"
+RESUMABLE: Final = f"{DOMAIN}/resumable"
 LONGEST: Final = 63  # of a label's value, and of a name that is a host's, too
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _DNS: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
