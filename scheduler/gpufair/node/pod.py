@@ -22,9 +22,9 @@ from gpufair.node.certificates import certificate
 from gpufair.node.files import write_json
 from gpufair.node.first_process import PASSED_ON, beside
 from gpufair.node.machine import cpus
-from gpufair.node.pod_config import PodConfig
+from gpufair.node.pod_config import MARGIN_S, MOST_PART, PodConfig
 from gpufair.node.pod_exits import EXPLAINED, PodExit
-from gpufair.node.pod_life import MARGIN_S, MOST_PART, OneWorkload
+from gpufair.node.pod_life import OneWorkload
 from gpufair.node.pod_place import gpus_of, make_home
 from gpufair.node.tunnel import TunnelOptions
 from gpufair.paths import SERVICE_FILE, private_dir

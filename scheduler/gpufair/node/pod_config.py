@@ -13,7 +13,9 @@ from gpufair.node.files import read_json
 
 POD_IP = "GPUFAIR_POD_IP"  # environment variable: status.podIP by the downward API
 LINGER_S = 300.0
-MARGIN_S = 5.0  # of the grace: kept for what is still to be said when all is saved
+# Of the grace: kept for what is still to be said when all is saved; of a very short one so large a part at most.
+MARGIN_S, MOST_PART = 5.0, 0.2
+LEFT_FILE = "unreported.{pod}.json"  # in the workload's folder of records: what the service does not know
 
 
 @dataclass(frozen=True, slots=True)

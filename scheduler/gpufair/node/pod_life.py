@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpufair.node.agent import Agent
 from gpufair.node.files import read_json, write_json
 from gpufair.node.life import Life
-from gpufair.node.pod_config import PodConfig
+from gpufair.node.pod_config import LEFT_FILE, MARGIN_S, MOST_PART, PodConfig
 from gpufair.node.pod_exits import PodExit
 from gpufair.node.service_calls import Refused, WrongService
 from gpufair.node.supervisor import START_FILE
@@ -20,11 +20,9 @@ from gpufair.wire import Command
 NOTICE = "Its pod was told to end: a drain, an eviction, or a preemption."
 # The service says first why and by when a pod is to end, and then has it ended. So for a moment its word is waited for.
 WORD_S: Final = 1.0
-# Of the grace: for what is still to be reported when all is saved; and before the very end, which comes without a warning.
-MARGIN_S, LAST_S, MOST_PART = 5.0, 1.5, 0.2
+LAST_S: Final = 1.5  # before the very end, which comes without a warning
 IDLE_S: Final = 10.0  # told to end, and without anything that could be lost: so long it tries to say so
 REFUSED_S: Final = 30.0  # a service that is only just being set up may refuse a token, too
-LEFT_FILE: Final = "unreported.{pod}.json"  # in the workload's folder of records
 _NO: Final = frozenset({401, 403})
 _UNKNOWN: Final = frozenset({401, 403, 429})  # too many wrong ones are answered otherwise
 _log = logging.getLogger(__name__)
