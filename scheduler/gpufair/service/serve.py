@@ -29,6 +29,7 @@ from gpufair.service.api import build_app
 from gpufair.service.archives.keeping import Keeper
 from gpufair.service.backends.clusters import Clusters
 from gpufair.service.backends.cpu_pool import CpuPool
+from gpufair.service.backends.kubernetes.pools import KubernetesPools, kept_pools
 from gpufair.service.backends.local import LocalAgents, inventories, remotes
 from gpufair.service.delivery.telling import tell
 from gpufair.service.identity.attempts import Attempts
@@ -127,13 +128,37 @@ async def serve(
     with only_service(state_dir, several=not place.in_a_file):
         async with LeadingPod(Pod.own()) as pod:
             if place.in_a_file:
-                async with contextlib.AsyncExitStack() as stack:
-                    it, agents, listener = await _open(stack, config, state_dir, clock, embedded, place, certificates)
-                    pod.say(leads=True)
-                    await _serve(stack, it, agents, listener, config_file, stop, asyncio.Event())
+                await _alone(config, state_dir, clock, embedded, place, certificates, config_file, stop, pod)
             else:
                 await _take_turns(config, state_dir, clock, embedded, place, certificates, config_file, stop, pod)
     _log.info("ended")
+
+
+async def _alone(
+    config: Config,
+    state_dir: Path,
+    clock: Clock,
+    embedded: bool,
+    place: Place,
+    certificates: Certificates | None,
+    config_file: Path | None,
+    stop: asyncio.Event,
+    pod: LeadingPod,
+) -> None:
+    """Serve until told to end; begin again where a service with another journal had taken over a cluster of this one."""
+    deposed = asyncio.Event()
+    while True:
+        deposed.clear()
+        async with contextlib.AsyncExitStack() as stack:
+            it, agents, listener = await _open(
+                stack, config, state_dir, clock, embedded, place, certificates, deposed=deposed
+            )
+            pod.say(leads=True)
+            await _serve(stack, it, agents, listener, config_file, stop, deposed)
+        if stop.is_set() or not deposed.is_set():
+            return
+        pod.say(leads=False)
+        _log.warning("another service has the Lease of a cluster of this one: beginning again, and waiting for it")
 
 
 async def _take_turns(
@@ -161,7 +186,7 @@ async def _take_turns(
             stack.push_async_callback(_cancelled, asyncio.create_task(_hold(leadership, state_dir, deposed)))
             with contextlib.suppress(Deposed):
                 it, agents, listener = await _open(
-                    stack, config, state_dir, clock, embedded, place, certificates, leadership.epoch
+                    stack, config, state_dir, clock, embedded, place, certificates, leadership.epoch, deposed
                 )
                 pod.say(leads=True)
                 await _serve(stack, it, agents, listener, config_file, stop, deposed)
@@ -194,6 +219,7 @@ async def _open(
     place: Place,
     certificates: Certificates | None,
     epoch: int = 0,
+    deposed: asyncio.Event | None = None,
 ) -> tuple[Context, LocalAgents, socket.socket]:
     """All parts, started in the order in which they need each other; the stack closes them in reverse."""
     version = metadata.version("jupyter-gpufair")
@@ -218,16 +244,23 @@ async def _open(
         keeper.start()
         stack.push_async_callback(keeper.close)
     dispatcher = Dispatcher(state_dir, secrets, config.autosave_share, config.checkpoint_store, config.checkpoint_url)
-    hub = AgentHub(runtime, dispatcher, nodes, config.service.agent_silence, remote=remotes(config.nodes), epoch=epoch)
+    hub = AgentHub(
+        runtime, dispatcher, nodes, config.service.agent_silence, remote=remotes(config.nodes), epoch=epoch,
+        kept=kept_pools(config),
+    )  # fmt: skip
     pods = PodLines(runtime.now, epoch=epoch)
     stack.callback(pods.close)
-    # Each pool's own as soon as there are other backends than agents.
+    # Kubernetes clusters have virtual agents, so the hub speaks with theirs, too.
     runtime.backend = Clusters(hub)
     await bootstrap.apply_policy(runtime, config)
     await bootstrap.apply_budgets(runtime, journal, config)
     await hub.start()
     stack.push_async_callback(hub.close)
     await bootstrap.uncordon(runtime, journal)
+    step_down = deposed.set if deposed is not None else (lambda: None)
+    kubernetes = await KubernetesPools.open(config, runtime, hub, pods, secrets, step_down)
+    stack.push_async_callback(kubernetes.close)
+    kubernetes.start()
     linger = config.service.linger
     # Often enough that a suggestion comes and goes in time.
     watch = Millis(max(LEAST_WATCH, min(MOST_WATCH, config.suggest_cpu_after // 5))) if config.suggest_cpu_after else None

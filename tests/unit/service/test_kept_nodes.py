@@ -11,6 +11,7 @@ import pytest
 
 from gpufair.core.units import SECOND, Millis
 from gpufair.service.nodes.agents import AgentHub
+from gpufair.service.nodes.kept import CLOSED_BY, KeptNodes
 from gpufair.service.problems import HelloFirst
 from gpufair.service.settings.pool_options import PoolConfig
 from gpufair.service.web.context import Context
@@ -78,7 +79,7 @@ async def view(client: httpx.AsyncClient) -> dict[str, Any]:
 
 def kept(it: Context) -> AgentHub:
     """The hub, with pool ``kept`` in a backend's hands."""
-    it.hub._pools = frozenset({"kept"})
+    it.hub.kept = KeptNodes({"kept"})
     return it.hub
 
 
@@ -187,3 +188,26 @@ async def test_who_left_no_word_was_let_go(tmp_path: Path) -> None:
         assert (await view(client))["state"] == "running"
         await hub.gone("k1", agent.boot, "w", 1)
         assert [(one.kind, one.incarnation) for one in await agent.commands()] == [("start", 2)]
+
+
+async def test_what_its_cluster_closed_its_cluster_opens(tmp_path: Path) -> None:
+    """And what an operator closed stays closed, whichever of them was first."""
+    async with service_at(tmp_path, pools=POOL) as (it, client):
+        hub, agent = kept(it), Inside(it.hub)
+        await hub.present(offer(2), closed=True)
+        await agent.hello()
+        assert ((await node(client))["state"], (await node(client))["labels"]) == ("cordoned", {CLOSED_BY: "cluster"})
+        await client.post(f"{API}/nodes/k1/uncordon")
+        await hub.present(offer(2), closed=True)  # it is closed there as ever
+        assert (await node(client))["state"] == "cordoned"
+        await hub.present(offer(2))
+        assert ((await node(client))["state"], (await node(client))["labels"]) == ("ready", {})
+
+        for first in ("operator", "cluster"):
+            await hub.present(offer(2), closed=first == "cluster")
+            await client.post(f"{API}/nodes/k1/cordon")
+            await hub.present(offer(2), closed=True)
+            await hub.present(offer(2))
+            assert (await node(client))["state"] == "cordoned", first
+            await client.post(f"{API}/nodes/k1/uncordon")
+            assert (await node(client))["state"] == "ready"

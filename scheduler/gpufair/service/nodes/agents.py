@@ -10,13 +10,14 @@ from typing import Any
 from gpufair.core import events as ev
 from gpufair.core.actions import Action
 from gpufair.core.errors import GpufairError, InvalidSpec
-from gpufair.core.model import HOLDING, Node, Phase
+from gpufair.core.model import HOLDING, Phase
 from gpufair.core.record import Workload
 from gpufair.core.state import State
 from gpufair.core.units import Millis, NodeName, WorkloadId
 from gpufair.service.nodes.channels import Channel
 from gpufair.service.nodes.dispatch import Dispatcher, hosts
-from gpufair.service.nodes.inventory import LONGEST, node_of, offered, with_held
+from gpufair.service.nodes.inventory import LONGEST, node_of, offered
+from gpufair.service.nodes.kept import KeptNodes
 from gpufair.service.nodes.reports import TERMINAL, ReportReader, parts_of
 from gpufair.service.problems import BadRequest
 from gpufair.service.runtime.runtime import Runtime
@@ -55,8 +56,7 @@ class AgentHub:
         self._runtime, self._dispatcher = runtime, dispatcher
         self._expected = dict(expected)  # what each node offers, as far as that is known
         self._remote = dict(remote or {})
-        self._pools = frozenset(kept)
-        self._kept: set[str] = set()  # nodes of these pools
+        self.kept = KeptNodes(kept)
         self._silence = silence
         # A poll in progress is no sign of life, so it must end well before the agent counts as silent.
         self._wait_s = min(COMMAND_WAIT_S, silence / 3000)
@@ -129,15 +129,18 @@ class AgentHub:
 
     # -- towards backends that keep nodes -------------------------------------------------------------------------
 
-    async def present(self, inventory: NodeInventory) -> None:
+    async def present(self, inventory: NodeInventory, *, closed: bool = False) -> None:
         """A node is there, with this to offer; once its agent has said hello it takes work. As often as that changes.
 
         What is held on it is never taken off: if others have it by now, the node has that much less when it is free.
 
+        Args:
+            closed: Nothing new may start there, by the word of its cluster.
+
         Raises:
             StoreUnavailable: It could not be journalled: say it again.
         """
-        self._kept.add(inventory.name)
+        self.kept.told(inventory.name, closed=closed)
         self._expected[inventory.name] = inventory
         if self.heard(inventory.name):
             await self._runtime.do(lambda turn: self._rejoin(turn, inventory.name))
@@ -265,12 +268,12 @@ class AgentHub:
         for node, view in known.items():
             # A remote one that was there is taken to be there until it has been silent for too long, and a kept one
             # until its backend has looked.
-            there = node in self._expected or node in self._remote or view.node.pool in self._pools
+            there = node in self._expected or node in self._remote or view.node.pool in self.kept.pools
             if not there and not view.lost:
                 turn.handle(ev.NodeLost(turn.now, turn.cause(), node))
 
     def _join(self, turn: Turn, inventory: NodeInventory) -> None:
-        node = self._node(turn, inventory)
+        node = self.kept.node_of(inventory, turn.state)
         try:
             turn.handle(ev.NodeJoined(turn.now, turn.cause(), node))
         except InvalidSpec as err:
@@ -285,14 +288,10 @@ class AgentHub:
         if inventory is None or self._dispatcher.channel(node).strays:
             return
         known = turn.state.facts.nodes.get(NodeName(node))
-        changes = node in self._remote or node in self._kept
-        if known is None or known.lost or (changes and known.node != self._node(turn, inventory)):
+        changes = node in self._remote or node in self.kept.names
+        if known is None or known.lost or (changes and known.node != self.kept.node_of(inventory, turn.state)):
             self._join(turn, inventory)
-
-    def _node(self, turn: Turn, inventory: NodeInventory) -> Node:
-        """The node of the core. Of a kept one others take parts: only what is free, however that is told."""
-        node, known = node_of(inventory), turn.state.facts.nodes.get(NodeName(inventory.name))
-        return node if known is None or inventory.name not in self._kept else with_held(node, known, turn.state)
+        self.kept.align(turn, node)
 
     def _greet(self, turn: Turn, node: str, boot: str, running: set[Key], again: bool) -> tuple[int, int, set[Key]]:
         """Begin a boot: where to poll from, which hello of the node this is, and which workloads hold GPUs on it.
@@ -374,7 +373,7 @@ class AgentHub:
             overslept = now - last > self._silence / 2
             last = now
             for node in {**self._expected, **self._remote}:
-                if node in self._kept:
+                if node in self.kept.names:
                     continue
                 channel = self._dispatcher.channel(node)
                 if overslept and channel.last_seen is not None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from gpufair.core.amount import held
 from gpufair.core.model import Node
-from gpufair.core.record import NodeRecord
-from gpufair.core.state import State
 from gpufair.core.units import NodeName, PoolName
 from gpufair.service.problems import BadRequest
 from gpufair.service.settings.node_options import MAX_GPUS
@@ -49,23 +46,6 @@ def node_of(inventory: NodeInventory) -> Node:
         labels=MappingProxyType(dict(inventory.labels)),
         cpus=_counted(inventory.cpus),
         memory=_counted(inventory.memory_bytes),
-    )
-
-
-def with_held(node: Node, known: NodeRecord, state: State) -> Node:
-    """A node whose parts others take as well: of what is held on it nothing is theirs, until it is free.
-
-    Its type is what it was as long as somebody holds GPUs of it.
-    """
-    if not known.holders or known.lost:
-        return node
-    cpus, memory = held(known, state.facts.records)
-    return replace(
-        node,
-        gpus=max(node.gpus, sum(known.holders.values())),
-        gpu_type=known.node.gpu_type,
-        cpus=None if node.cpus is None else max(node.cpus, cpus),
-        memory=None if node.memory is None else max(node.memory, memory),
     )
 
 

@@ -21,6 +21,7 @@ from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, NodeName, after
 from gpufair.service.budgets import budget_changes
 from gpufair.service.insight.explained import allocation_view
+from gpufair.service.nodes.kept import taken_over
 from gpufair.service.problems import BadRequest, NotFound
 from gpufair.service.settings.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
 from gpufair.service.settings.tables import hint
@@ -163,6 +164,7 @@ async def drain(request: Request, node: Node, body: Annotated[Drain | None, Body
 
     def step(turn: Turn) -> None:
         deadline = None if within is None else after(turn.now, within)
+        taken_over(turn, NodeName(node))
         turn.handle(ev.NodeDrained(turn.now, turn.cause(), NodeName(node), deadline, wanted.force))
 
     await it.runtime.do(step)
@@ -172,7 +174,13 @@ async def drain(request: Request, node: Node, body: Annotated[Drain | None, Body
 async def _cordon(request: Request, node: str, *, on: bool) -> Answer:
     it = context(request)
     kind = ev.NodeCordoned if on else ev.NodeUncordoned
-    await it.runtime.do(lambda turn: turn.handle(kind(turn.now, turn.cause(), NodeName(node))))
+
+    def step(turn: Turn) -> None:
+        if on:
+            taken_over(turn, NodeName(node))
+        turn.handle(kind(turn.now, turn.cause(), NodeName(node)))
+
+    await it.runtime.do(step)
     return await _node(it, node)
 
 

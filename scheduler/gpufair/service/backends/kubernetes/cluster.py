@@ -1,0 +1,273 @@
+"""A Kubernetes cluster behind a pool: it is watched, its nodes are told to the core, and each node has its virtual agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Self
+
+from gpufair.core.errors import GpufairError, UnknownWorkload
+from gpufair.core.state import State
+from gpufair.core.units import WorkloadId
+from gpufair.service.backends.kubernetes import inventory, names, survey
+from gpufair.service.backends.kubernetes.api import Api, Limits
+from gpufair.service.backends.kubernetes.lease import Lease
+from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, pod_name
+from gpufair.service.backends.kubernetes.placing import Place
+from gpufair.service.backends.kubernetes.pod_life import PodLife
+from gpufair.service.backends.kubernetes.site import Site
+from gpufair.service.backends.kubernetes.survey import Kept
+from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
+from gpufair.service.backends.kubernetes.watch import Change, Object, Reflector
+from gpufair.service.identity.secrets import Secrets
+from gpufair.service.nodes.agents import AgentHub
+from gpufair.service.nodes.pods import PodLines
+from gpufair.service.runtime.runtime import Runtime
+from gpufair.service.settings.kubernetes_options import KubernetesOptions
+from gpufair.service.settings.pod_template import PodTemplate
+from gpufair.wire import Command, Report
+
+LOOK_S: Final = 2.0  # between two looks at the cluster, whatever has changed
+REST_S: Final = 0.1  # at the least
+STALE_S: Final = 5.0  # a watch that is broken for so long is worth a word
+_log = logging.getLogger(__name__)
+
+
+class KubernetesCluster:
+    """Use ``open``, then ``start``; ``close`` leaves all pods as they are."""
+
+    def __init__(self, site: Site) -> None:
+        self.site: Final = site
+        self.lives: Final[dict[str, PodLife]] = {}
+        self._kept: dict[str, Kept] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._dirty = asyncio.Event()
+        self._strangers: dict[str, Object] = {}
+        self._nodes = Reflector(site.api, "/api/v1/nodes", changed=lambda _: self._dirty.set())
+        self._pods = Reflector(site.api, "/api/v1/pods", changed=self._pod_changed)
+        self._events = Reflector(
+            site.api, site.path("events"), fields="involvedObject.kind=Pod", changed=self._event_told
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        pool: str,
+        options: KubernetesOptions,
+        *,
+        runtime: Runtime,
+        hub: AgentHub,
+        lines: PodLines,
+        key: Secrets,
+        template_of: Callable[[str], PodTemplate],
+        deposed: Callable[[], None],
+    ) -> Self:
+        """Read how the cluster is reached. It is not asked yet.
+
+        Args:
+            deposed: Called when another service has taken the Lease that this one held.
+
+        Raises:
+            NoApiServer: The settings lead nowhere.
+        """
+        limits = Limits(per_s=float(options.requests_per_s), burst=options.burst)
+        api = await Api.open(options.kubeconfig, options.context, limits=limits)
+        had = False
+
+        def changed(held: bool) -> None:
+            nonlocal had
+            if had and not held:
+                deposed()
+            had = had or held
+
+        duration_s = options.lease_for / 1000
+        lease = Lease(
+            api, options.namespace, options.lease, _identity(), duration_s=duration_s,
+            renew_deadline_s=duration_s * 2 / 3, retry_s=duration_s / 7.5, changed=changed,
+        )  # fmt: skip
+        return cls(Site(pool, options, api, lease, lines, hub, runtime, key, template_of))
+
+    def start(self) -> None:
+        """Begin to watch, and to carry out."""
+        for reflector in (self._nodes, self._pods, self._events):
+            self._spawn(reflector.run())
+        self._spawn(self.site.lease.hold())
+        self._spawn(self._look_after())
+
+    async def close(self) -> None:
+        """Stop; what runs in the cluster goes on, and the next service finds it."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.site.api.close()
+
+    # -- towards pods ---------------------------------------------------------------------------------------------
+
+    async def heard(self, pod: str, reports: Sequence[Report]) -> None:
+        """The agent in a pod reports. Raises ``GpufairError`` where that could not be kept."""
+        await self.lives[pod].heard(reports)
+
+    # -- watching -------------------------------------------------------------------------------------------------
+
+    def _pod_changed(self, change: Change) -> None:
+        pod = change.object
+        meta = pod["metadata"]
+        if meta.get("namespace") != self.site.options.namespace or not names.is_ours(pod, self.site.pool):
+            self._dirty.set()
+            return
+        name, deleted = str(meta["name"]), change.kind == "deleted"
+        if (life := self.lives.get(name)) is not None:
+            life.observe(pod, deleted=deleted)
+        elif deleted:
+            self._strangers.pop(name, None)
+        else:
+            self._strangers[name] = pod
+            self._dirty.set()
+
+    def _event_told(self, change: Change) -> None:
+        life = self.lives.get(str((change.object.get("involvedObject") or {}).get("name", "")))
+        if life is not None and change.kind != "deleted" and self.site.heed(change.object):
+            life.hint()
+
+    async def _look_after(self) -> None:
+        await self._nodes.synced()
+        await self._pods.synced()
+        await self._remember()
+        while True:
+            self._dirty.clear()
+            try:
+                await self._look()
+            except GpufairError as err:
+                _log.warning("pool %s: %s", self.site.pool, err)
+            except Exception:  # noqa: BLE001  # the next look may go well, and nothing else would notice nodes
+                _log.exception("a look at the cluster of pool %s failed", self.site.pool)
+            await asyncio.sleep(REST_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._dirty.wait()
+
+    async def _remember(self) -> None:
+        """Nodes that the core has from before: those that the cluster has no more are lost after a while."""
+        known = await self.site.runtime.read(lambda state: survey.in_core(self.site.pool, state))
+        for name, one in known.items():
+            if not one.lost:
+                self._keep(name, Place(name, name, ""))
+
+    async def _look(self) -> None:
+        site = self.site
+        trouble = self._trouble()
+        stale = self._nodes.stale_since is not None or self._pods.stale_since is not None
+        if stale:
+            # What is not seen is neither lost nor closed by that.
+            for name in self._kept:
+                site.hub.told(name, [trouble] if trouble else [], None)
+            return
+        found = inventory.offers(
+            self._nodes.objects.values(), self._pods.objects.values(), site.pool, site.options, site.runtime.now()
+        )
+        offers = {offer.inventory.name: offer for offer in found}
+        for name, offer in offers.items():
+            place = Place(name, offer.host, offer.resource)
+            if name not in self._kept:
+                self._keep(name, place)
+            self._kept[name].place = place
+        await self._adopt()
+        await survey.tell(site, self._kept, offers, trouble)
+
+    def _keep(self, name: str, place: Place) -> None:
+        agent = VirtualAgent(name, self.site.hub, self._begin)
+        self._kept[name] = Kept(agent, place)
+        self._spawn(agent.run())
+
+    def _trouble(self) -> str:
+        now, lease = time.monotonic(), self.site.lease
+        for reflector in (self._nodes, self._pods):
+            if reflector.stale_since is not None and now - reflector.stale_since > STALE_S:
+                return str(reflector.trouble or "the Kubernetes API server is not heard")
+        if not lease.held:
+            holder = lease.holder or "nobody"
+            return f"nothing is changed in Kubernetes: the Lease {self.site.options.lease!r} is held by {holder}"
+        return ""
+
+    # -- pods -----------------------------------------------------------------------------------------------------
+
+    async def _adopt(self) -> None:
+        """Find out whose the pods are that no start of this service has made."""
+        strangers, self._strangers = self._strangers, {}
+        keys: dict[str, PodKey] = {}
+        for name, pod in strangers.items():
+            try:
+                keys[name] = key_of(pod)
+            except NotOurs as err:
+                _log.warning("%s", err)
+        if not keys:
+            return
+        homes = await self.site.runtime.read(lambda state: {name: _home(state, key) for name, key in keys.items()})
+        for name, key in keys.items():
+            if (life := self.lives.get(name)) is not None:
+                life.observe(strangers[name])
+                continue
+            home = homes[name] or survey.place_of(strangers[name], self._kept)
+            kept = self._kept.get(home)
+            if kept is None or (key.workload, key.incarnation) in kept.agent.lives:
+                life = PodLife(self.site, None, key, None, strangers[name])
+                life.abandon()
+            else:
+                life = PodLife(self.site, kept.agent, key, kept.place, strangers[name])
+                kept.agent.join(life)
+            self._live(life)
+
+    def _begin(self, agent: VirtualAgent, command: Command) -> PodLife:
+        env = (command.args.get("launch") or {}).get("env") or {}
+        rank = env.get("GPUFAIR_NODE_RANK", "0")
+        key = PodKey(WorkloadId(command.workload), command.incarnation, int(rank) if str(rank).isdecimal() else 0)
+        place = self._kept[agent.node].place
+        if (known := self.lives.get(pod_name(key))) is not None:
+            known.claim(agent, place)
+            return known
+        life = PodLife(self.site, agent, key, place)
+        if (stranger := self._strangers.pop(life.name, None)) is not None:
+            life.observe(stranger)
+        self._live(life)
+        return life
+
+    def _live(self, life: PodLife) -> None:
+        self.lives[life.name] = life
+        self._spawn(self._run(life))
+
+    async def _run(self, life: PodLife) -> None:
+        while not life.over:
+            try:
+                await life.run()
+            except Exception:  # noqa: BLE001  # one pod's trouble must not leave it on its own for ever
+                _log.exception("looking after pod %s failed", life.name)
+                await asyncio.sleep(1.0)
+        if self.lives.get(life.name) is life:
+            del self.lives[life.name]
+        self.site.events.pop(life.made.uid, None)
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _home(state: State, key: PodKey) -> str:
+    """On which node of the core a start is to run, or runs; "": it is over."""
+    try:
+        held = state.workload(key.workload).held
+    except UnknownWorkload:
+        return ""
+    if held is None or held.incarnation != key.incarnation or key.rank >= len(held.leases):
+        return ""
+    return str(held.leases[key.rank].node)
+
+
+def _identity() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -1,0 +1,259 @@
+"""One pod, from the wish for it until it is gone.
+
+Each step looks at what is wanted and at what is there, and does the one thing that is due: so it is the same whether a
+call failed, an answer was lost, or a service before this one got half-way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from gpufair.core.units import WorkloadId
+from gpufair.service.backends.kubernetes import explain, placing
+from gpufair.service.backends.kubernetes.api import Pause
+from gpufair.service.backends.kubernetes.ending import Leaving, ended, last_report, remove, sooner
+from gpufair.service.backends.kubernetes.explain import Ending, Verdict
+from gpufair.service.backends.kubernetes.names import PodKey, pod_name
+from gpufair.service.backends.kubernetes.placing import Place, Waits
+from gpufair.service.backends.kubernetes.problems import KubernetesProblem
+from gpufair.service.backends.kubernetes.site import Site
+from gpufair.service.backends.kubernetes.watch import Object
+from gpufair.service.nodes.reports import TERMINAL
+from gpufair.wire import Command, Report
+
+if TYPE_CHECKING:
+    from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
+
+FINAL_WORD_S: Final = 1.0  # that reports on their way have to arrive when their pod has ended
+LOOK_S: Final = 2.0  # between two looks at a pod that has not begun, for its owner
+BLIP_S: Final = 2.0  # a trouble that is over by then is not worth a word
+STOP_S: Final = 10.0  # from a stop to SIGKILL
+_log = logging.getLogger(__name__)
+
+
+class PodLife:
+    """``place``: where it belongs; None for one that nobody wants. ``pod``: as it was found."""
+
+    def __init__(self, site: Site, agent: VirtualAgent | None, key: PodKey, place: Place | None, pod: Object | None = None) -> None:
+        self.key: Final = key
+        self.name: Final = pod_name(key)
+        self.place = place
+        self.start: Command | None = None
+        self.leaving: Leaving | None = None
+        self.verdict: Verdict | None = None  # of the service itself
+        self.seen = pod
+        self.made = placing.Made.of(pod)
+        self.gone = self.over = False
+        self._site, self._agent = site, agent
+        self._worded = self._asked_in = self._told = False
+        self._changed = asyncio.Event()
+        self._pause = Pause(0.1, 5.0)
+        self._remarked, self._trouble_since = "", 0.0
+        self._ended_at = 0.0
+
+    @property
+    def workload(self) -> tuple[str, int]:
+        """As the protocol of agents names it."""
+        return self.key.workload, self.key.incarnation
+
+    # -- what is wanted -------------------------------------------------------------------------------------------
+
+    def begin(self, command: Command) -> None:
+        """It is to run this. Twice is once."""
+        if self.start is None:
+            self.start = command
+            self._asked_in = True
+            self._site.lines.expect(self.name, command)
+            self._wake()
+
+    def welcome(self) -> None:
+        """Its agent may come in: what it is to do is known."""
+        if not self._asked_in and not self.over:
+            self._asked_in = True
+            self._site.lines.adopt(self.name, WorkloadId(self.key.workload), self.key.incarnation)
+
+    def obey(self, command: Command) -> None:
+        """A command for what runs in it."""
+        self._site.lines.send(self.name, command)
+        if command.kind == "preempt":
+            deadline_s = command.args.get("deadline_s")
+            until_s = float(deadline_s) if isinstance(deadline_s, int | float) else time.time()
+            self._leave(Leaving(until_s + self._site.options.margin / 1000))
+        elif command.kind == "stop":
+            self._leave(Leaving(time.time() + STOP_S))
+
+    def abandon(self) -> None:
+        """Nobody wants it here any more, and another start of the same workload may use its files: it is to end now."""
+        self.welcome()
+        self.obey(Command(0, "stop", self.key.workload, self.key.incarnation))
+
+    def _leave(self, leaving: Leaving) -> None:
+        if self.leaving is None or sooner(leaving, self.leaving):
+            self.leaving = leaving
+            self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+
+    # -- what is there --------------------------------------------------------------------------------------------
+
+    def claim(self, agent: VirtualAgent, place: Place) -> None:
+        """It belongs there, as it turns out."""
+        if self._agent is None and not self._told:
+            self._agent, self.place = agent, place
+
+    def observe(self, pod: Object, *, deleted: bool = False) -> None:
+        """Kubernetes has this pod now, or has it no more."""
+        uid = pod["metadata"].get("uid", "")
+        if self.made.uid and uid != self.made.uid:
+            return  # of another one that had the name, or has it now
+        self.seen = pod
+        self.made.see(pod)
+        self.gone = self.gone or deleted
+        self._wake()
+
+    def hint(self) -> None:
+        """Something was said about it."""
+        self._wake()
+
+    async def heard(self, reports: Sequence[Report]) -> None:
+        """Its agent reports. Raises ``GpufairError`` where that could not be kept."""
+        if self._agent is None:
+            return
+        await self._agent.pass_on(self.name, reports)
+        if any(report.kind in TERMINAL for report in reports):
+            self._worded = True
+            self._wake()
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it is gone and told."""
+        while not self.over:
+            self._changed.clear()
+            wait_s: float | None
+            try:
+                wait_s = await self._step()
+            except KubernetesProblem as problem:
+                wait_s = await self._troubled(problem)
+            except Waits as waits:
+                await self._remark(str(waits))
+                wait_s = waits.pause_s
+            else:
+                self._pause.reset()
+                self._trouble_since = 0.0
+            if self.over:
+                break
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+        self._site.lines.forget(self.name)
+
+    async def _step(self) -> float | None:
+        """Do what is due now. Returns after how many seconds to look again at the latest; None: when something changes."""
+        if self.gone or (self.seen is not None and ended(self.seen, self._site.options.margin / 1000)):
+            return await self._end()
+        if self.leaving is not None:
+            return await self._go(self.leaving)
+        if self.start is not None and not self.made.bound:
+            assert self.place is not None
+            try:
+                await placing.next_step(self._site, self.key, self.place, self.start, self.made)
+            except placing.Refused as refused:
+                return self._give_up(refused.verdict)
+            return 0.0
+        return await self._look_on()
+
+    async def _look_on(self) -> float | None:
+        """It is bound: see that it comes up, and tell its owner why it does not."""
+        if self.seen is None or begun(self.seen):
+            return None
+        site, events = self._site, self._site.events.get(self.made.uid, ())
+        now, within = site.runtime.now(), site.options.start_within
+        if (verdict := explain.verdict(self.seen, events, now=now, start_within=within)) is not None:
+            return self._give_up(verdict)
+        await self._remark(explain.waiting(self.seen, events))
+        return LOOK_S
+
+    def _give_up(self, verdict: Verdict) -> float:
+        self.verdict = verdict
+        self._leave(Leaving(time.time() + STOP_S))
+        return 0.0
+
+    async def _go(self, leaving: Leaving) -> float | None:
+        if not self.made.uid and not self.made.perhaps:
+            self.gone = True
+            return 0.0
+        if await remove(self._site, self.name, self.made, leaving):
+            self.gone = True
+            return 0.0
+        return None
+
+    async def _end(self) -> float | None:
+        """It has ended: say what that was, then take away what is left of it."""
+        now = time.monotonic()
+        self._ended_at = self._ended_at or now
+        left_s = self._ended_at + FINAL_WORD_S - now
+        if not self._worded and self._site.lines.heard(self.name) and left_s > 0:
+            return left_s
+        if self._agent is not None:
+            await self._tell_end(self._agent)
+            self._agent.lives.pop(self.workload, None)
+            self._agent, self._told = None, True
+        if self.gone or await remove(self._site, self.name, self.made, Leaving(0.0)):
+            self.over = True
+        return None
+
+    async def _tell_end(self, agent: VirtualAgent) -> None:
+        verdict = self.verdict
+        if verdict is None and not self._worded and self.leaving is None:
+            verdict = self._judged()
+        found = last_report(verdict, begun=self.seen is not None and begun(self.seen))
+        if verdict is not None and (found is None or found[0] == "released") and verdict.ending is not Ending.ENDED:
+            await agent.report(self.workload, "remark", {"text": verdict.text})
+        if found is None:
+            await agent.gone(self.workload)
+        else:
+            await agent.report(self.workload, *found)
+
+    def _judged(self) -> Verdict | None:
+        site = self._site
+        if self.gone and (self.seen is None or not terminal(self.seen)):
+            return explain.gone(self.seen)
+        assert self.seen is not None
+        events = site.events.get(self.made.uid, ())
+        return explain.verdict(self.seen, events, now=site.runtime.now(), start_within=site.options.start_within)
+
+    # -- trouble --------------------------------------------------------------------------------------------------
+
+    async def _troubled(self, problem: KubernetesProblem) -> float:
+        now = time.monotonic()
+        self._trouble_since = self._trouble_since or now
+        if now - self._trouble_since >= BLIP_S:
+            _log.warning("pod %s: %s", self.name, problem)
+            await self._remark(str(problem))
+        return self._pause.after(problem)
+
+    async def _remark(self, text: str) -> None:
+        if text != self._remarked and self._agent is not None and self._agent.there:
+            self._remarked = text
+            await self._agent.report(self.workload, "remark", {"text": text})
+
+
+def terminal(pod: Object) -> bool:
+    """Whether all of its containers have ended for good, by its phase."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def begun(pod: Object) -> bool:
+    """Whether its container runs, or ran."""
+    if terminal(pod):
+        return True
+    states = [one.get("state") or {} for one in (pod.get("status") or {}).get("containerStatuses") or []]
+    return any("running" in state or "terminated" in state for state in states)

@@ -1,0 +1,79 @@
+"""All pools that are Kubernetes clusters, and the one place where their pods' reports arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from gpufair.service.backends.kubernetes.cluster import KubernetesCluster
+from gpufair.service.identity.secrets import Secrets
+from gpufair.service.nodes.agents import AgentHub
+from gpufair.service.nodes.pods import PodLines
+from gpufair.service.problems import UnknownPod
+from gpufair.service.runtime.runtime import Runtime
+from gpufair.service.settings.config import Config
+from gpufair.service.settings.pod_template import PodTemplate
+from gpufair.wire import Report
+
+
+def kept_pools(config: Config) -> tuple[str, ...]:
+    """The names of the pools whose nodes are told by a Kubernetes API server."""
+    return tuple(pool.name for pool in config.pools if pool.kubernetes is not None)
+
+
+class KubernetesPools:
+    """The clusters of a service. ``open``, ``start``, ``close``."""
+
+    def __init__(self, clusters: Sequence[KubernetesCluster], lines: PodLines) -> None:
+        self.clusters = tuple(clusters)
+        if self.clusters:
+            lines.on_reports = self._heard
+
+    @classmethod
+    async def open(
+        cls, config: Config, runtime: Runtime, hub: AgentHub, lines: PodLines, key: Secrets, deposed: Callable[[], None]
+    ) -> Self:
+        """Read how each cluster is reached.
+
+        Args:
+            deposed: Called when another service has taken over a Lease of this one, which then has to step down.
+
+        Raises:
+            NoApiServer: The settings of one lead nowhere.
+        """
+        templates = {profile.name: profile.pod for profile in config.profiles}
+
+        def template_of(profile: str) -> PodTemplate:
+            return templates.get(profile) or PodTemplate()
+
+        clusters: list[KubernetesCluster] = []
+        try:
+            for name, options in [(pool.name, pool.kubernetes) for pool in config.pools]:
+                if options is None:
+                    continue
+                cluster = await KubernetesCluster.open(
+                    name, options, runtime=runtime, hub=hub, lines=lines, key=key, template_of=template_of, deposed=deposed
+                )
+                clusters.append(cluster)
+        except BaseException:
+            for cluster in clusters:
+                await cluster.close()
+            raise
+        return cls(clusters, lines)
+
+    def start(self) -> None:
+        """Begin to watch, and to carry out."""
+        for cluster in self.clusters:
+            cluster.start()
+
+    async def close(self) -> None:
+        """Stop; what runs in the clusters goes on."""
+        for cluster in self.clusters:
+            await cluster.close()
+
+    async def _heard(self, pod: str, reports: Sequence[Report]) -> None:
+        for cluster in self.clusters:
+            if pod in cluster.lives:
+                await cluster.heard(pod, reports)
+                return
+        raise UnknownPod(pod)

@@ -1,0 +1,110 @@
+"""What a look at the cluster changes for the core: nodes that are there, that are not, and that are closed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpufair.core.errors import GpufairError
+from gpufair.core.state import State
+from gpufair.core.units import Instant
+from gpufair.service.backends.kubernetes.conditions import Condition
+from gpufair.service.backends.kubernetes.inventory import Offer
+from gpufair.service.backends.kubernetes.placing import Place
+from gpufair.service.backends.kubernetes.site import Site
+from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
+from gpufair.wire import NodeInventory
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Kept:
+    """One node of the core, as it was last told of. ``missing_since``: Kubernetes has no such node since then."""
+
+    agent: VirtualAgent
+    place: Place
+    told: tuple[NodeInventory, bool] | None = None
+    missing_since: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InCore:
+    """A node as the core has it."""
+
+    cordoned: bool
+    lost: bool
+
+
+def in_core(pool: str, state: State) -> dict[str, InCore]:
+    """The nodes of a pool."""
+    return {str(one.node.name): InCore(one.cordoned, one.lost) for one in state.nodes() if one.node.pool == pool}
+
+
+async def tell(site: Site, kept: Mapping[str, Kept], offers: Mapping[str, Offer], trouble: str) -> None:
+    """Bring the core in line with what the cluster offers.
+
+    Args:
+        trouble: What is wrong with the cluster as a whole; "": nothing. It stands at each of its nodes.
+    """
+    known = await site.runtime.read(lambda state: in_core(site.pool, state))
+    for name, one in kept.items():
+        try:
+            reason = await _tell_one(site, name, one, offers.get(name), known.get(name))
+        except GpufairError as err:  # the next look says it again
+            _log.warning("node %s: %s", name, err)
+            continue
+        site.hub.told(name, [text for text in (trouble, reason) if text], None)
+
+
+async def _tell_one(site: Site, name: str, one: Kept, offer: Offer | None, known: InCore | None) -> str:
+    now = site.runtime.now()
+    if offer is None:
+        one.missing_since = one.missing_since or now
+        if now - one.missing_since >= site.options.node_silence:
+            await _lose(site, name, one, known)
+        elif one.told is not None:
+            await _present(site, one, one.told[0], closed=True)
+        return f"Kubernetes has no node {one.place.host} for this pool any more"
+    one.missing_since = None
+    if offer.condition is Condition.LOST:
+        await _lose(site, name, one, known)
+        return offer.standing.reason
+    closed = offer.condition is Condition.CLOSED
+    opened_by_hand = closed and known is not None and not known.cordoned
+    if one.told != (offer.inventory, closed) or not one.agent.there or opened_by_hand:
+        one.place = Place(name, offer.host, offer.resource)
+        await _present(site, one, offer.inventory, closed=closed)
+    return offer.standing.reason
+
+
+async def _present(site: Site, one: Kept, inventory: NodeInventory, *, closed: bool) -> None:
+    if one.told == (inventory, closed) and one.agent.there and not closed:
+        return
+    await site.hub.present(inventory, closed=closed)
+    one.told = (inventory, closed)
+    one.agent.back()
+
+
+async def _lose(site: Site, name: str, one: Kept, known: InCore | None) -> None:
+    if not one.agent.there and (known is None or known.lost):
+        one.agent.lost()  # pods that were found since
+        return
+    _log.warning("node %s of pool %s is lost", name, site.pool)
+    await site.hub.absent(name)
+    one.told = None
+    one.agent.lost()
+
+
+def place_of(pod: Mapping[str, Any], kept: Mapping[str, Kept]) -> str:
+    """On which node of the core a bound pod is, by its node and the GPUs that it has; "": on none that is known."""
+    spec = pod.get("spec") or {}
+    host = spec.get("nodeName")
+    asked: set[str] = set()
+    for container in spec.get("containers") or []:
+        asked |= set(((container.get("resources") or {}).get("limits")) or {})
+    there = [name for name, one in sorted(kept.items()) if host and one.place.host == host]
+    with_gpus = [name for name in there if kept[name].place.resource in asked]
+    return next(iter([*with_gpus, *there]), "")

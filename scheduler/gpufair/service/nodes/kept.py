@@ -1,0 +1,89 @@
+"""Nodes that a backend keeps: it knows whether they are there, others take parts of them, and their cluster closes them.
+
+What a cluster has closed is cordoned here too, with a label of the core's node that says for whom. So it is known, also
+after a restart, which cordon ends with the cluster's own and which is an operator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from gpufair.core import events as ev
+from gpufair.core.amount import held
+from gpufair.core.model import Node
+from gpufair.core.record import NodeRecord
+from gpufair.core.state import State
+from gpufair.core.units import NodeName
+from gpufair.service.nodes.inventory import node_of
+from gpufair.service.workloads.turn import Turn
+from gpufair.wire import NodeInventory
+
+CLOSED_BY: Final = "gpufair.io/closed-by"  # label of a node of the core
+CLUSTER: Final = "cluster"
+
+
+class KeptNodes:
+    """The nodes of these pools, by name, and which of them their cluster has closed."""
+
+    def __init__(self, pools: Collection[str] = ()) -> None:
+        self.pools: Final = frozenset(pools)
+        self.names: Final[set[str]] = set()
+        self._closed: set[str] = set()
+
+    def told(self, node: str, *, closed: bool) -> None:
+        """Its backend has spoken of this node."""
+        self.names.add(node)
+        (self._closed.add if closed else self._closed.discard)(node)
+
+    def node_of(self, inventory: NodeInventory, state: State) -> Node:
+        """The node of the core that an inventory stands for now."""
+        node, known = node_of(inventory), state.facts.nodes.get(NodeName(inventory.name))
+        if known is None or inventory.name not in self.names:
+            return node
+        if CLOSED_BY in known.node.labels:
+            node = replace(node, labels=MappingProxyType({**node.labels, CLOSED_BY: CLUSTER}))
+        return _with_held(node, known, state)
+
+    def align(self, turn: Turn, node: str) -> None:
+        """Cordon a node that its cluster has closed; open one that is closed for that alone, and it is no more."""
+        known = turn.state.facts.nodes.get(NodeName(node))
+        if known is None or node not in self.names or known.lost:
+            return
+        marked = CLOSED_BY in known.node.labels
+        if node in self._closed and not known.cordoned:
+            turn.handle(ev.NodeCordoned(turn.now, turn.cause(), known.node.name))
+            if not marked:
+                labels = MappingProxyType({**known.node.labels, CLOSED_BY: CLUSTER})
+                turn.handle(ev.NodeJoined(turn.now, turn.cause(), replace(known.node, labels=labels)))
+        elif node not in self._closed and marked:
+            if known.cordoned:
+                turn.handle(ev.NodeUncordoned(turn.now, turn.cause(), known.node.name))
+            turn.handle(ev.NodeJoined(turn.now, turn.cause(), _unmarked(known.node)))
+
+
+def taken_over(turn: Turn, node: NodeName) -> None:
+    """An operator closes a node himself: whatever its cluster does, it stays closed until he opens it."""
+    known = turn.state.facts.nodes.get(node)
+    if known is not None and CLOSED_BY in known.node.labels and not known.lost:
+        turn.handle(ev.NodeJoined(turn.now, turn.cause(), _unmarked(known.node)))
+
+
+def _unmarked(node: Node) -> Node:
+    return replace(node, labels=MappingProxyType({key: value for key, value in node.labels.items() if key != CLOSED_BY}))
+
+
+def _with_held(node: Node, known: NodeRecord, state: State) -> Node:
+    """Of what is held on it nothing is others', until it is free. Its type is what it was as long as somebody is there."""
+    if not known.holders or known.lost:
+        return node
+    cpus, memory = held(known, state.facts.records)
+    return replace(
+        node,
+        gpus=max(node.gpus, sum(known.holders.values())),
+        gpu_type=known.node.gpu_type,
+        cpus=None if node.cpus is None else max(node.cpus, cpus),
+        memory=None if node.memory is None else max(node.memory, memory),
+    )
