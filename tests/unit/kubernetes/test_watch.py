@@ -319,7 +319,10 @@ async def test_a_quiet_stream_ends_at_once_when_nobody_wants_it(tmp_path: Path) 
         await one.until(lambda: one.reflector.stale_since is None)
         began = time.monotonic()
     assert time.monotonic() - began < 0.9
-    assert not [thread for thread in threading.enumerate() if thread.name == "gpufair-kube-watch"]
+    for thread in threading.enumerate():
+        if thread.name == "gpufair-kube-watch":
+            thread.join(2)
+            assert not thread.is_alive()
 
 
 async def test_a_server_that_does_not_begin_is_left(tmp_path: Path) -> None:
