@@ -37,7 +37,9 @@ from gpufair.service.storage.store import sqlite_url
 from gpufair.wire import AgentHello, NodeInventory, Report
 
 POOL, NAMESPACE = "kube", "gpufair"
-POLICY = Policy(grace_session=Millis(5 * SECOND), grace_batch=Millis(3 * SECOND), debug_min_runtime=Millis(0), backoff=Millis(0))
+POLICY = Policy(
+    grace_session=Millis(5 * SECOND), grace_batch=Millis(3 * SECOND), debug_min_runtime=Millis(0), backoff=Millis(0)
+)
 TEAMS = (Allocation(AllocationPath("a")), Allocation(AllocationPath("b")))
 WAIT_S = 20.0
 
@@ -112,7 +114,9 @@ class Kubelets:
         agent = NoopAgent(self, pod)
         if not self.silent:
             code = await agent.run()
-            await self.status(pod, "Succeeded" if code == 0 else "Failed", {"terminated": {"exitCode": code, "reason": "Completed"}})
+            await self.status(
+                pod, "Succeeded" if code == 0 else "Failed", {"terminated": {"exitCode": code, "reason": "Completed"}}
+            )
         else:
             await asyncio.get_running_loop().create_future()
         del name
@@ -133,7 +137,14 @@ class Kubelets:
 
     async def status(self, pod: Object, phase: str, state: dict[str, Any], **more: Any) -> None:
         """Say how a pod is."""
-        container = {"name": "workload", "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0, "state": state}
+        container = {
+            "name": "workload",
+            "image": "x",
+            "imageID": "",
+            "ready": phase == "Running",
+            "restartCount": 0,
+            "state": state,
+        }
         status = {"phase": phase, "podIP": "127.0.0.1", "containerStatuses": [container]} | more
         path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}/status"
         await self._insist("PATCH", path, {"status": status})
@@ -141,7 +152,9 @@ class Kubelets:
     async def _insist(self, method: str, path: str, body: dict[str, Any]) -> None:
         while True:
             try:
-                await self.api.call(method, path, body, content_type=MERGE_PATCH if method == "PATCH" else "application/json")
+                await self.api.call(
+                    method, path, body, content_type=MERGE_PATCH if method == "PATCH" else "application/json"
+                )
             except KubernetesProblem as problem:
                 if problem.status in {404, 409}:
                     return
@@ -241,10 +254,27 @@ class Backend:
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
-    async def submit(self, name: str, gpus: int = 1, min_runtime: Millis = HOUR, *, allocation: str = "a", kind: Kind = Kind.BATCH, nodes: int = 1) -> None:
+    async def submit(
+        self,
+        name: str,
+        gpus: int = 1,
+        min_runtime: Millis = HOUR,
+        *,
+        allocation: str = "a",
+        kind: Kind = Kind.BATCH,
+        nodes: int = 1,
+    ) -> None:
         """Something that wants to run here."""
         launch = {"type": "command" if kind is Kind.BATCH else "kernel", "argv": ["x"]}
-        spec = WorkloadSpec(AllocationPath(allocation), "ada", kind, Shape(gpus, nodes), min_runtime, pools=(PoolName(POOL),), launch=launch)
+        spec = WorkloadSpec(
+            AllocationPath(allocation),
+            "ada",
+            kind,
+            Shape(gpus, nodes),
+            min_runtime,
+            pools=(PoolName(POOL),),
+            launch=launch,
+        )
         await self.runtime.do(lambda turn: turn.handle(ev.Submitted(turn.now, turn.cause(), WorkloadId(name), spec)))
 
     async def cancel(self, name: str) -> None:
@@ -279,7 +309,9 @@ class Backend:
 
         async def probe() -> Any:
             one = await self.node(name)
-            told = one and all((one.node.gpus if key == "gpus" else getattr(one, key)) == value for key, value in facts.items())
+            told = one and all(
+                (one.node.gpus if key == "gpus" else getattr(one, key)) == value for key, value in facts.items()
+            )
             return one if told else None
 
         return await until(f"node {name} to be {facts}", probe)
@@ -291,7 +323,9 @@ class World:
     def __init__(self, folder: Path, kubeconfig: Path, api: Api) -> None:
         self.folder, self.kubeconfig, self.api = folder, kubeconfig, api
         self.backend: Backend | None = None
-        self.kubelets = Kubelets(api, lambda: self.backend.lines if self.backend is not None and hasattr(self.backend, "lines") else None)
+        self.kubelets = Kubelets(
+            api, lambda: self.backend.lines if self.backend is not None and hasattr(self.backend, "lines") else None
+        )
 
     async def begin(self, **options: Any) -> Backend:
         """Start a service (again)."""
@@ -321,12 +355,21 @@ class World:
     async def ready(self, name: str, said: str = "True") -> None:
         """Its kubelet is heard (``True``), is not (``Unknown``), or says that it is not well (``False``)."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        condition = {"type": "Ready", "status": said, "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "Test", "message": "test"}
+        condition = {
+            "type": "Ready",
+            "status": said,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+            "reason": "Test",
+            "message": "test",
+        }
         await self.set_node(name, conditions=[condition])
 
     async def pods(self) -> list[Object]:
         """All of ours."""
-        found = await self.api.call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods", query={"labelSelector": f"{MANAGED_BY}={MANAGER}"})
+        found = await self.api.call(
+            "GET", f"/api/v1/namespaces/{NAMESPACE}/pods", query={"labelSelector": f"{MANAGED_BY}={MANAGER}"}
+        )
         items: list[Object] = found["items"]
         return items
 
