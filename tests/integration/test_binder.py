@@ -27,7 +27,7 @@ NOTEBOOKS = sorted(BINDER.glob("*.ipynb"))
 SHOWN = {
     "1-budgets-and-queue": ("Owns", "vision-1", "All have ended", "<svg", "GPU-seconds"),
     "2-a-session-that-moves": ("step 41", "step 42", "the same session: True", "preemptions: 1, lost: 0", "nothing is left running"),
-    "3-what-if": ("fair-share", "fifo", "kB", "language", "protections are kept"),
+    "3-what-if": ("fair-share", "fifo", "kB", "language", "keep what they were granted"),
 }
 
 
