@@ -171,10 +171,9 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 
 def here(text: str, mounts: Mapping[str, Path]) -> str:
     """Each path of the container's mounts, as a whole or with what follows, becomes that of this machine."""
-    for path in sorted(mounts, key=len, reverse=True):
-        if str(mounts[path]) != path:
-            text = re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w.-])", str(mounts[path]), text)
-    return text
+    # In one go: where this machine has a mount may itself begin with another one's path.
+    paths = "|".join(re.escape(path) for path in sorted(mounts, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])({paths})(?![\w.-])", lambda found: str(mounts[found[1]]), text) if paths else text
 
 
 def base_environment(extra: Mapping[str, str]) -> dict[str, str]:

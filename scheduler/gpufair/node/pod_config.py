@@ -12,6 +12,7 @@ from gpufair.node.agent_config import BadConfig
 from gpufair.node.files import read_json
 
 POD_IP = "GPUFAIR_POD_IP"  # environment variable: status.podIP by the downward API
+POD_FOLDER = "GPUFAIR_POD_FOLDER"  # environment variable: where ``folder`` is mounted, if that is not where the file says
 LINGER_S = 300.0
 # Of the grace: kept for what is still to be said when all is saved; of a very short one so large a part at most.
 MARGIN_S, MOST_PART = 5.0, 0.2
@@ -94,7 +95,7 @@ class PodConfig:
                 incarnation=int(data["incarnation"]),
                 service=service,
                 token_file=place / str(data["token_file"]),
-                folder=place / str(data["folder"]),
+                folder=place / (environ.get(POD_FOLDER) or str(data["folder"])),
                 grace_s=float(data["grace_s"]),
                 linger_s=float(data.get("linger_s", LINGER_S)),
                 gpus=None if gpus is None else int(gpus),

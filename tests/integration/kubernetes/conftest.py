@@ -51,8 +51,7 @@ class Server:
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     if request.param == "fake":
         with FakeApi() as fake:
-            path = fake.kubeconfig(tmp_path / "kubeconfig")
-            yield Server(path, _made(path), fake)
+            yield made(fake, tmp_path)
         return
     namespace = _made(Path(REAL))
     yield Server(Path(REAL), namespace, None)
@@ -64,6 +63,12 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 def fake(tmp_path: Path) -> Iterator[FakeApi]:
     with FakeApi() as server:
         yield server
+
+
+def made(fake: FakeApi, folder: Path) -> Server:
+    """The fake server, with a namespace for a test."""
+    path = fake.kubeconfig(folder / "kubeconfig")
+    return Server(path, _made(path), fake)
 
 
 def _made(kubeconfig: Path) -> str:

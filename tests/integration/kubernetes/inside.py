@@ -18,7 +18,7 @@ from gpufair.core import events as ev
 from gpufair.core.errors import GpufairError
 from gpufair.core.model import Allocation, Kind, Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.record import Workload
-from gpufair.core.units import HOUR, MINUTE, SECOND, AllocationPath, Millis, PoolName, WorkloadId
+from gpufair.core.units import HOUR, SECOND, AllocationPath, Millis, PoolName, WorkloadId
 from gpufair.service.backends.clusters import Clusters
 from gpufair.service.backends.kubernetes.api import MERGE_PATCH, Api
 from gpufair.service.backends.kubernetes.cluster import KubernetesCluster
@@ -35,11 +35,10 @@ from gpufair.service.settings.pod_template import PodTemplate
 from gpufair.service.storage.journal import Journal
 from gpufair.service.storage.store import sqlite_url
 from gpufair.wire import AgentHello, NodeInventory, Report
+from tests.integration.kubernetes.conftest import Server
 
-POOL, NAMESPACE = "kube", "gpufair"
-POLICY = Policy(
-    grace_session=Millis(5 * SECOND), grace_batch=Millis(3 * SECOND), debug_min_runtime=Millis(0), backoff=Millis(0)
-)
+POOL, MARK = "kube", "gpufair.test/world"
+POLICY = Policy(grace_session=Millis(5 * SECOND), grace_batch=Millis(3 * SECOND), debug_min_runtime=Millis(0), backoff=Millis(0))
 TEAMS = (Allocation(AllocationPath("a")), Allocation(AllocationPath("b")))
 WAIT_S = 20.0
 
@@ -64,15 +63,16 @@ class Kubelets:
         deaf: Nodes whose kubelet does nothing, as one that is cut off.
     """
 
-    def __init__(self, api: Api, lines: Callable[[], PodLines | None]) -> None:
+    def __init__(self, api: Api, namespace: str, lines: Callable[[], PodLines | None]) -> None:
         self.api, self.lines = api, lines
+        self.path = f"/api/v1/namespaces/{namespace}/pods"
         self.deaf: set[str] = set()
         self.silent = False  # agents say nothing
         self.agents: dict[str, asyncio.Task[None]] = {}
         self.started: list[str] = []
         self._ending: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.pods = Reflector(api, f"/api/v1/namespaces/{NAMESPACE}/pods", changed=self._changed)
+        self.pods = Reflector(api, self.path, changed=self._changed)
 
     def start(self) -> None:
         """Begin."""
@@ -109,17 +109,13 @@ class Kubelets:
             self.agents[uid] = asyncio.create_task(self._run(pod))
 
     async def _run(self, pod: Object) -> None:
-        name = pod["metadata"]["name"]
         await self.status(pod, "Running", {"running": {}})
         agent = NoopAgent(self, pod)
         if not self.silent:
             code = await agent.run()
-            await self.status(
-                pod, "Succeeded" if code == 0 else "Failed", {"terminated": {"exitCode": code, "reason": "Completed"}}
-            )
+            await self.status(pod, "Succeeded" if code == 0 else "Failed", {"terminated": {"exitCode": code, "reason": "Completed"}})
         else:
             await asyncio.get_running_loop().create_future()
-        del name
 
     async def _end(self, pod: Object) -> None:
         grace_s = float(pod["metadata"].get("deletionGracePeriodSeconds", 0))
@@ -133,28 +129,19 @@ class Kubelets:
         if (agent := self.agents.pop(uid, None)) is not None:
             agent.cancel()
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
-        await self._insist("DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}", body)
+        await self._insist("DELETE", f"{self.path}/{pod['metadata']['name']}", body)
 
     async def status(self, pod: Object, phase: str, state: dict[str, Any], **more: Any) -> None:
         """Say how a pod is."""
-        container = {
-            "name": "workload",
-            "image": "x",
-            "imageID": "",
-            "ready": phase == "Running",
-            "restartCount": 0,
-            "state": state,
-        }
+        container = {"name": "workload", "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0, "state": state}
         status = {"phase": phase, "podIP": "127.0.0.1", "containerStatuses": [container]} | more
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}/status"
+        path = f"{self.path}/{pod['metadata']['name']}/status"
         await self._insist("PATCH", path, {"status": status})
 
     async def _insist(self, method: str, path: str, body: dict[str, Any]) -> None:
         while True:
             try:
-                await self.api.call(
-                    method, path, body, content_type=MERGE_PATCH if method == "PATCH" else "application/json"
-                )
+                await self.api.call(method, path, body, content_type=MERGE_PATCH if method == "PATCH" else "application/json")
             except KubernetesProblem as problem:
                 if problem.status in {404, 409}:
                     return
@@ -210,11 +197,11 @@ class NoopAgent:
 class Backend:
     """One service's worth of it. Several after one another on the same folder are a service that was restarted."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, **options: Any) -> None:
-        self.folder, self.kubeconfig = folder, kubeconfig
+    def __init__(self, folder: Path, kubeconfig: Path, namespace: str, **options: Any) -> None:
+        self.folder = folder
         self.options = KubernetesOptions(
-            "gpufair/kernel", "http://127.0.0.1:9", namespace=NAMESPACE, kubeconfig=kubeconfig,
-            gpus={"nvidia.com/gpu": ""}, node_silence=Millis(2 * SECOND), margin=Millis(SECOND),
+            "gpufair/kernel", "http://127.0.0.1:9", namespace=namespace, kubeconfig=kubeconfig,
+            gpus={"nvidia.com/gpu": ""}, node_selector={MARK: namespace}, node_silence=Millis(2 * SECOND), margin=Millis(SECOND),
             lease_for=Millis(5 * SECOND), **options,
         )  # fmt: skip
         self.deposed = asyncio.Event()
@@ -232,10 +219,10 @@ class Backend:
         await self.runtime.do(self._budgets)
         await self.hub.start()
         self.cluster = await KubernetesCluster.open(
-            POOL, self.options, runtime=self.runtime, hub=self.hub, lines=self.lines, key=secrets,
+            POOL, self.options, runtime=self.runtime, hub=self.hub, dispatcher=dispatcher, lines=self.lines, key=secrets,
             template_of=lambda _: PodTemplate(), deposed=self.deposed.set,
         )  # fmt: skip
-        self.lines.on_reports = self.cluster.heard
+        self.lines.on_reports, self.lines.start_of = self.cluster.heard, self.cluster.start_of
         self.cluster.start()
 
     async def close(self) -> None:
@@ -254,27 +241,10 @@ class Backend:
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
-    async def submit(
-        self,
-        name: str,
-        gpus: int = 1,
-        min_runtime: Millis = HOUR,
-        *,
-        allocation: str = "a",
-        kind: Kind = Kind.BATCH,
-        nodes: int = 1,
-    ) -> None:
+    async def submit(self, name: str, gpus: int = 1, min_runtime: Millis = HOUR, *, allocation: str = "a", kind: Kind = Kind.BATCH, nodes: int = 1) -> None:
         """Something that wants to run here."""
         launch = {"type": "command" if kind is Kind.BATCH else "kernel", "argv": ["x"]}
-        spec = WorkloadSpec(
-            AllocationPath(allocation),
-            "ada",
-            kind,
-            Shape(gpus, nodes),
-            min_runtime,
-            pools=(PoolName(POOL),),
-            launch=launch,
-        )
+        spec = WorkloadSpec(AllocationPath(allocation), "ada", kind, Shape(gpus, nodes), min_runtime, pools=(PoolName(POOL),), launch=launch)
         await self.runtime.do(lambda turn: turn.handle(ev.Submitted(turn.now, turn.cause(), WorkloadId(name), spec)))
 
     async def cancel(self, name: str) -> None:
@@ -309,9 +279,7 @@ class Backend:
 
         async def probe() -> Any:
             one = await self.node(name)
-            told = one and all(
-                (one.node.gpus if key == "gpus" else getattr(one, key)) == value for key, value in facts.items()
-            )
+            told = one and all((one.node.gpus if key == "gpus" else getattr(one, key)) == value for key, value in facts.items())
             return one if told else None
 
         return await until(f"node {name} to be {facts}", probe)
@@ -320,16 +288,17 @@ class Backend:
 class World:
     """An API server with nodes, kubelets, and a backend that can be replaced."""
 
-    def __init__(self, folder: Path, kubeconfig: Path, api: Api) -> None:
-        self.folder, self.kubeconfig, self.api = folder, kubeconfig, api
+    def __init__(self, folder: Path, server: Server, api: Api) -> None:
+        self.folder, self.server, self.api = folder, server, api
+        self.kubeconfig = server.kubeconfig  # of the service
+        self.path = f"/api/v1/namespaces/{server.namespace}/pods"
         self.backend: Backend | None = None
-        self.kubelets = Kubelets(
-            api, lambda: self.backend.lines if self.backend is not None and hasattr(self.backend, "lines") else None
-        )
+        self._nodes: list[str] = []
+        self.kubelets = Kubelets(api, server.namespace, lambda: getattr(self.backend, "lines", None))
 
     async def begin(self, **options: Any) -> Backend:
         """Start a service (again)."""
-        backend = Backend(self.folder, self.kubeconfig, **options)
+        backend = Backend(self.folder, self.kubeconfig, self.server.namespace, **options)
         await backend.start()
         self.backend = backend
         return backend
@@ -340,54 +309,61 @@ class World:
             backend, self.backend = self.backend, None
             await backend.close()
 
-    async def add_node(self, name: str = "gpu-01", gpus: int = 4, **status: Any) -> None:
-        """A node that is ready."""
+    def named(self, node: str) -> str:
+        """A node's name: of this test alone, though others may use the same server."""
+        return f"{node}-{self.server.namespace}"
+
+    async def add_node(self, node: str = "n1", gpus: int = 4, **status: Any) -> str:
+        """A node that is ready; its name."""
+        name = self.named(node)
         amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
-        meta = {"name": name, "labels": {"nvidia.com/gpu.product": "H100"}}
+        meta = {"name": name, "labels": {"nvidia.com/gpu.product": "H100", MARK: self.server.namespace}}
         await self.api.call("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": meta})
-        await self.set_node(name, capacity=amounts, allocatable=amounts, **status)
-        await self.ready(name)
+        self._nodes.append(name)
+        await self.set_node(node, capacity=amounts, allocatable=amounts, **status)
+        await self.ready(node)
+        return name
 
-    async def set_node(self, name: str, **status: Any) -> None:
+    async def set_node(self, node: str, **status: Any) -> None:
         """Change a node's status."""
-        await self.api.call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, content_type=MERGE_PATCH)
+        path = f"/api/v1/nodes/{self.named(node)}"
+        await self.api.call("PATCH", f"{path}/status", {"status": status}, content_type=MERGE_PATCH)
 
-    async def ready(self, name: str, said: str = "True") -> None:
+    async def cordon(self, node: str, *, on: bool = True) -> None:
+        """As `kubectl cordon` does."""
+        await self.api.call("PATCH", f"/api/v1/nodes/{self.named(node)}", {"spec": {"unschedulable": on}}, content_type=MERGE_PATCH)
+
+    async def ready(self, node: str, said: str = "True") -> None:
         """Its kubelet is heard (``True``), is not (``Unknown``), or says that it is not well (``False``)."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        condition = {
-            "type": "Ready",
-            "status": said,
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
-            "reason": "Test",
-            "message": "test",
-        }
-        await self.set_node(name, conditions=[condition])
+        condition = {"type": "Ready", "status": said, "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "Test", "message": "test"}
+        await self.set_node(node, conditions=[condition])
 
     async def pods(self) -> list[Object]:
         """All of ours."""
-        found = await self.api.call(
-            "GET", f"/api/v1/namespaces/{NAMESPACE}/pods", query={"labelSelector": f"{MANAGED_BY}={MANAGER}"}
-        )
+        found = await self.api.call("GET", self.path, query={"labelSelector": f"{MANAGED_BY}={MANAGER}"})
         items: list[Object] = found["items"]
         return items
 
+    async def leave(self) -> None:
+        """Take the nodes away."""
+        for name in self._nodes:
+            with suppress(KubernetesProblem):
+                await self.api.call("DELETE", f"/api/v1/nodes/{name}")
+
 
 @asynccontextmanager
-async def world(folder: Path, kubeconfig: Path) -> AsyncIterator[World]:
-    """An API server with our namespace in it, and no node yet."""
-    api = await Api.open(kubeconfig)
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    await api.call("POST", "/api/v1/namespaces", namespace)
-    it = World(folder, kubeconfig, api)
+async def world(folder: Path, server: Server, gpus: int = 4) -> AsyncIterator[World]:
+    """An API server with one node (``n1``), and no service yet. ``gpus``: of the node; 0: there is none."""
+    api = await Api.open(server.kubeconfig)
+    it = World(folder, server, api)
     it.kubelets.start()
     try:
+        if gpus:
+            await it.add_node("n1", gpus)
         yield it
     finally:
         await it.end()
         await it.kubelets.close()
+        await it.leave()
         await api.close()
-
-
-__all__ = ["MINUTE", "Backend", "Kubelets", "World", "until", "world"]

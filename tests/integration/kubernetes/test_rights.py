@@ -16,8 +16,8 @@ from gpufair.service.backends.kubernetes.api import Api
 from gpufair.service.backends.kubernetes.asked import asked
 from gpufair.service.backends.kubernetes.problems import Forbidden
 from gpufair.service.backends.kubernetes.rights import Right
-from tests.integration.kubernetes.conftest import Server
-from tests.integration.kubernetes.inside import NAMESPACE, world
+from tests.integration.kubernetes.conftest import Server, made
+from tests.integration.kubernetes.inside import world
 from tests.kube.client import KubeClient
 from tests.kube.fake_api import FakeApi
 from tests.unit.deploy.read import BASE, documents
@@ -177,13 +177,12 @@ async def test_the_role_is_enough_for_the_whole_life_of_workloads(
     fake: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Started, preempted, stopped, adopted by the next service: nothing is refused, and each call is in the table."""
-    async with world(tmp_path, fake.kubeconfig(tmp_path / "admin")) as it:
-        server = Server(tmp_path / "admin", NAMESPACE, fake)
+    server = made(fake, tmp_path)
+    async with world(tmp_path, server) as it:
         it.kubeconfig = server.account(tmp_path / "account", ACCOUNT)
         grant(server)
-        await it.add_node()
         backend = await it.begin()
-        await backend.await_node("gpu-01", gpus=4)
+        await backend.await_node(it.named("n1"), gpus=4)
         await backend.submit("v", gpus=4, min_runtime=Millis(0))
         await backend.await_phase("v", Phase.RUNNING)
         await backend.submit("p", gpus=4, allocation="b")
@@ -192,12 +191,12 @@ async def test_the_role_is_enough_for_the_whole_life_of_workloads(
         backend = await it.begin()
         await backend.await_phase("p", Phase.RUNNING)
         await backend.cancel("p")
-        await backend.await_phase("v", Phase.RUNNING, wait_s=90)
+        await backend.await_phase("v", Phase.RUNNING)
         await it.end()
     assert "grant the service's role" not in caplog.text
     ours = [(method, path) for method, path, user in fake.requests if user.endswith(f":{ACCOUNT}")]
     assert len(ours) > 20
     for method, path in ours:
         call = asked(method, urlsplit(path).path, dict(parse_qsl(urlsplit(path).query)))
-        table = rights.NAMESPACE if call.namespace == NAMESPACE else rights.CLUSTER
+        table = rights.NAMESPACE if call.namespace == server.namespace else rights.CLUSTER
         assert any(right.covers(call) for right in table), call

@@ -27,6 +27,7 @@ from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
 from gpufair.service.backends.kubernetes.watch import Change, Object, Reflector
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.agents import AgentHub
+from gpufair.service.nodes.dispatch import Dispatcher
 from gpufair.service.nodes.pods import PodLines
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
@@ -63,6 +64,7 @@ class KubernetesCluster:
         *,
         runtime: Runtime,
         hub: AgentHub,
+        dispatcher: Dispatcher,
         lines: PodLines,
         key: Secrets,
         template_of: Callable[[str], PodTemplate],
@@ -91,7 +93,7 @@ class KubernetesCluster:
             api, options.namespace, options.lease, _identity(), duration_s=duration_s,
             renew_deadline_s=duration_s * 2 / 3, retry_s=duration_s / 7.5, changed=changed,
         )  # fmt: skip
-        return cls(Site(pool, options, api, lease, lines, hub, runtime, key, template_of))
+        return cls(Site(pool, options, api, lease, lines, hub, dispatcher, runtime, key, template_of))
 
     def start(self) -> None:
         """Begin to watch, and to carry out."""
@@ -112,6 +114,23 @@ class KubernetesCluster:
     async def heard(self, pod: str, reports: Sequence[Report]) -> None:
         """The agent in a pod reports. Raises ``GpufairError`` where that could not be kept."""
         await self.lives[pod].heard(reports)
+
+    async def start_of(self, pod: str) -> Command | None:
+        """The start that is due of a pod whose agent has nothing yet; None: none is."""
+        life = self.lives[pod]
+        place, workload = life.place, life.key.workload
+        if place is None or life.leaving is not None:
+            return None
+
+        def look(state: State) -> Command | None:
+            try:
+                found = state.workload(workload)
+            except UnknownWorkload:
+                return None
+            due = found.incarnation == life.key.incarnation
+            return self.site.dispatcher.start_again(found, place.node, state) if due else None
+
+        return await self.site.runtime.read(look)
 
     # -- watching -------------------------------------------------------------------------------------------------
 

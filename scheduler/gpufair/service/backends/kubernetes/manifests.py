@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import Millis
-from gpufair.node.pod_config import POD_IP
+from gpufair.node.pod_config import POD_FOLDER, POD_IP
 from gpufair.service.backends.kubernetes import names
 from gpufair.service.backends.kubernetes.inventory import tolerations_of
 from gpufair.service.backends.kubernetes.names import PodKey, pod_name, service_name
@@ -223,6 +223,7 @@ def _container_security() -> dict[str, Any]:
 def _environment(order: PodOrder, given: list[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for name, path in ((POD_IP, "status.podIP"), ("GPUFAIR_POD", "metadata.name"), ("GPUFAIR_HOST", "spec.nodeName")):
         yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    yield {"name": POD_FOLDER, "value": STATE_DIR}
     named = {one["name"] for one in given}
     if "HOME" not in named:
         yield {"name": "HOME", "value": "/tmp"}  # noqa: S108  # the pod's own, and the one place that anybody may write to

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from gpufair.core.errors import GpufairError
 from gpufair.core.units import WorkloadId
 from gpufair.service.backends.kubernetes import explain, placing
 from gpufair.service.backends.kubernetes.api import Pause
@@ -22,6 +23,7 @@ from gpufair.service.backends.kubernetes.placing import Place, Waits
 from gpufair.service.backends.kubernetes.problems import KubernetesProblem
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.watch import Object
+from gpufair.service.nodes.left_behind import left_behind, taken
 from gpufair.service.nodes.reports import TERMINAL
 from gpufair.wire import Command, Report
 
@@ -143,6 +145,9 @@ class PodLife:
             except Waits as waits:
                 await self._remark(str(waits))
                 wait_s = waits.pause_s
+            except GpufairError as err:  # the journal, or who keeps the node: for a moment
+                _log.info("pod %s: %s", self.name, err)
+                wait_s = BLIP_S
             else:
                 self._pause.reset()
                 self._trouble_since = 0.0
@@ -203,12 +208,21 @@ class PodLife:
         if not self._worded and self._site.lines.heard(self.name) and left_s > 0:
             return left_s
         if self._agent is not None:
+            await self._take_what_was_left(self._agent)
             await self._tell_end(self._agent)
             self._agent.lives.pop(self.workload, None)
             self._agent, self._told = None, True
         if self.gone or await remove(self._site, self.name, self.made, Leaving(0.0)):
             self.over = True
         return None
+
+    async def _take_what_was_left(self, agent: VirtualAgent) -> None:
+        """What its agent could tell no service before it had to end."""
+        folder = self._site.dispatcher.record_dir(self.key.workload)
+        found = await asyncio.to_thread(left_behind, folder, self.name, self.key.workload, self.key.incarnation)
+        if found and agent.there:
+            await self.heard(found)
+            await asyncio.to_thread(taken, folder, self.name)
 
     async def _tell_end(self, agent: VirtualAgent) -> None:
         verdict = self.verdict

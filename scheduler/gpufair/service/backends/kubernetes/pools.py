@@ -8,12 +8,13 @@ from typing import Self
 from gpufair.service.backends.kubernetes.cluster import KubernetesCluster
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.agents import AgentHub
+from gpufair.service.nodes.dispatch import Dispatcher
 from gpufair.service.nodes.pods import PodLines
 from gpufair.service.problems import UnknownPod
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.settings.config import Config
 from gpufair.service.settings.pod_template import PodTemplate
-from gpufair.wire import Report
+from gpufair.wire import Command, Report
 
 
 def kept_pools(config: Config) -> tuple[str, ...]:
@@ -27,11 +28,18 @@ class KubernetesPools:
     def __init__(self, clusters: Sequence[KubernetesCluster], lines: PodLines) -> None:
         self.clusters = tuple(clusters)
         if self.clusters:
-            lines.on_reports = self._heard
+            lines.on_reports, lines.start_of = self._heard, self._start_of
 
     @classmethod
     async def open(
-        cls, config: Config, runtime: Runtime, hub: AgentHub, lines: PodLines, key: Secrets, deposed: Callable[[], None]
+        cls,
+        config: Config,
+        runtime: Runtime,
+        hub: AgentHub,
+        dispatcher: Dispatcher,
+        lines: PodLines,
+        key: Secrets,
+        deposed: Callable[[], None],
     ) -> Self:
         """Read how each cluster is reached.
 
@@ -52,8 +60,9 @@ class KubernetesPools:
                 if options is None:
                     continue
                 cluster = await KubernetesCluster.open(
-                    name, options, runtime=runtime, hub=hub, lines=lines, key=key, template_of=template_of, deposed=deposed
-                )
+                    name, options, runtime=runtime, hub=hub, dispatcher=dispatcher, lines=lines, key=key,
+                    template_of=template_of, deposed=deposed,
+                )  # fmt: skip
                 clusters.append(cluster)
         except BaseException:
             for cluster in clusters:
@@ -71,9 +80,14 @@ class KubernetesPools:
         for cluster in self.clusters:
             await cluster.close()
 
-    async def _heard(self, pod: str, reports: Sequence[Report]) -> None:
+    def _of(self, pod: str) -> KubernetesCluster:
         for cluster in self.clusters:
             if pod in cluster.lives:
-                await cluster.heard(pod, reports)
-                return
+                return cluster
         raise UnknownPod(pod)
+
+    async def _heard(self, pod: str, reports: Sequence[Report]) -> None:
+        await self._of(pod).heard(pod, reports)
+
+    async def _start_of(self, pod: str) -> Command | None:
+        return await self._of(pod).start_of(pod)

@@ -11,6 +11,7 @@ from gpufair.service.backends.kubernetes.api import Api
 from gpufair.service.backends.kubernetes.lease import Lease
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.agents import AgentHub
+from gpufair.service.nodes.dispatch import Dispatcher
 from gpufair.service.nodes.pods import PodLines
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
@@ -35,6 +36,7 @@ class Site:
     lease: Lease
     lines: PodLines
     hub: AgentHub
+    dispatcher: Dispatcher
     runtime: Runtime
     secrets: Secrets
     template_of: Callable[[str], PodTemplate]
