@@ -148,7 +148,8 @@ def test_the_agent_knows_where_it_is() -> None:
     assert env["GPUFAIR_POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
     assert env["HOME"] == "/tmp"
     assert environment(made(env=[{"name": "HOME", "value": "/home/ada"}]))["HOME"] == "/home/ada"
-    assert container(made())["command"] == ["python", "-P", "-m", "gpufair.node.pod", "--config", "/etc/gpufair/pod.json"]
+    agent = ["python", "-P", "-m", "gpufair.node.pod"]
+    assert container(made())["command"] == [*agent, "--config", "/etc/gpufair/pod.json", "--folder", "/run/gpufair"]
 
 
 def test_no_secret_is_in_the_pod() -> None:
