@@ -95,12 +95,13 @@ sys.meta_path.insert(0, Refused())
 @pytest.mark.parametrize(
     "statement",
     [
+        "import runpy; sys.argv = ['pod', '--help']; runpy.run_module('gpufair.node.pod', run_name='__main__')",
         "import gpufair.node.supervisor, gpufair.node.agent, gpufair.node.certificates, gpufair.node.tunnel",
         "import gpufair.node.checkpoint, obstore, zstandard, cryptography",
         "import jupyter_gpufair.kernel, jupyter_gpufair.kernel.launch",
         "import jupyter_gpufair.batch, jupyter_gpufair.batch.runner",
     ],
-    ids=["supervisor", "checkpoint", "kernel", "batch"],
+    ids=["pod", "supervisor", "checkpoint", "kernel", "batch"],
 )
 def test_the_kernels_image_has_what_it_runs(statement: str) -> None:
     """Every other distribution of this environment is refused, as if it were not installed."""

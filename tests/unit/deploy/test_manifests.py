@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gpufair.core.units import WorkloadId
 from gpufair.service.backends.kubernetes import names
+from gpufair.service.backends.kubernetes.names import PodKey
 from gpufair.service.lifecycle.leading_pod import LABEL
 from gpufair.service.settings.config import load_config
 from tests.unit.deploy.read import BASE, DEPLOY, ROOT, base, documents, kustomizations, the
@@ -89,6 +91,9 @@ def test_network_policies_speak_of_our_pods() -> None:
         objects = documents(DEPLOY / "kubernetes" / path)
         selected = [one["spec"]["podSelector"] for one in objects if "workloads" in one["metadata"]["name"]]
         assert selected == [ours]
+    gangs = the(base(), "NetworkPolicy", "gpufair-gangs")["spec"]
+    batch = names.labels(PodKey(WorkloadId("w"), 1), "default", "lab", "ada", "batch")
+    assert gangs["podSelector"]["matchLabels"].items() <= batch.items()
     service = the(base(), "NetworkPolicy")["spec"]
     assert {"podSelector": ours} in service["ingress"][0]["from"]
     assert the(base(), "NetworkPolicy", "nobody")["spec"]["podSelector"] == {}

@@ -10,7 +10,7 @@ import yaml
 
 from gpufair.service.backends.kubernetes import rights
 from gpufair.service.backends.kubernetes.asked import asked
-from tests.unit.deploy.read import BASE, CHART, documents
+from tests.unit.deploy.read import BASE, CHART, DEPLOY, documents
 
 
 def granted(role: dict[str, Any]) -> dict[tuple[str, str], list[str]]:
@@ -42,6 +42,14 @@ def test_roles_are_the_table_of_rights(objects: list[dict[str, Any]]) -> None:
     ]
     assert granted(role) == the_table(rights.NAMESPACE)
     assert granted(sees) == the_table(rights.CLUSTER)
+
+
+def test_roles_of_others_namespaces_are_the_table_of_rights() -> None:
+    """There the service may less: it makes no pods, and reads no secrets."""
+    chart = re.sub(r"\{\{.*?\}\}", "x", (CHART / "templates" / "others.yaml").read_text(encoding="utf-8"))
+    for text in ((DEPLOY / "kubernetes" / "others" / "role.yaml").read_text(encoding="utf-8"), chart.replace("\nx\n", "\n").removeprefix("x\n").removesuffix("x\n")):
+        (role,) = [one for one in yaml.safe_load_all(text) if one is not None and one["kind"] == "Role"]
+        assert granted(role) == the_table(rights.OTHERS)
 
 
 def test_nothing_is_changed_outside_of_the_namespaces() -> None:
