@@ -37,6 +37,8 @@ class Access:
     url: str
     token: str | None
     context: ssl.SSLContext | None
+    # The certificate of the authority, as text.
+    authority: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -52,10 +54,9 @@ def read_kubeconfig(path: Path) -> Access:
     if not url.startswith("https:"):
         return Access(url, user.get("token"), None)
     tls = ssl.create_default_context()
-    if data := cluster.get("certificate-authority-data"):
-        tls.load_verify_locations(cadata=base64.b64decode(data).decode())
-    elif file := cluster.get("certificate-authority"):
-        tls.load_verify_locations(cafile=path.parent / file)
+    authority = _text(cluster, "certificate-authority", path)
+    if authority:
+        tls.load_verify_locations(cadata=authority)
     if cluster.get("insecure-skip-tls-verify"):
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
@@ -65,7 +66,7 @@ def read_kubeconfig(path: Path) -> Access:
             pair.write(f"{certificate}\n{key}\n")
             pair.flush()
             tls.load_cert_chain(pair.name)
-    return Access(url, user.get("token"), tls)
+    return Access(url, user.get("token"), tls, authority)
 
 
 def _named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:

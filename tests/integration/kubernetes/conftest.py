@@ -1,21 +1,71 @@
-"""API servers for the tests of the backend: the fake one always, a real one where ``GPUFAIR_TEST_KUBECONFIG`` names it."""
+"""`cluster`: each test runs against the fake API server, and against a real one where there is one.
+
+Real is the cluster of `GPUFAIR_TEST_KUBECONFIG` (`make kube-up` prints one), else a control plane that is started here, once
+per worker, from the programs that `make kube-build` has put into the cache. Without either those tests are left out.
+"""
 
 from __future__ import annotations
 
 import os
-import ssl
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from tests.kube.client import KubeClient
+from tests.kube.cluster import Cluster, make_cluster
+from tests.kube.control_plane import ControlPlane
 from tests.kube.fake_api import FakeApi
-from tests.kube.kubeconfig import read_kubeconfig, write_kubeconfig
+from tests.kube.programs import find
 
-REAL = os.environ.get("GPUFAIR_TEST_KUBECONFIG", "")
+KUBECONFIG = "GPUFAIR_TEST_KUBECONFIG"
+WITHOUT = "GPUFAIR_TEST_WITHOUT_REAL_KUBERNETES"
+
+
+@dataclass(frozen=True)
+class _Real:
+    kubeconfig: Path
+    plane: ControlPlane | None
+
+
+@pytest.fixture(scope="session")
+def real_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Real | str]:
+    """How to reach the real one, or why there is none."""
+    if given := os.environ.get(KUBECONFIG):
+        assert Path(given).is_file(), f"{KUBECONFIG} names no file: {given}"
+        yield _Real(Path(given), None)
+        return
+    programs = find()
+    if os.environ.get(WITHOUT):
+        yield f"{WITHOUT} is set"
+    elif isinstance(programs, str):
+        yield f"no real API server: {KUBECONFIG} is not set, and there is {programs}"
+    else:
+        with ControlPlane(tmp_path_factory.mktemp("control-plane"), programs) as plane:
+            yield _Real(plane.kubeconfig, plane)
+
+
+@pytest.fixture(params=["fake", "real"])
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
+    """A namespace of its own; see Cluster. Everything of it ends with the test."""
+    kind: Literal["fake", "real"] = request.param
+    if kind == "fake":
+        with FakeApi() as api:
+            made = make_cluster("fake", api.kubeconfig(tmp_path / "kubeconfig"), tmp_path, fake=api)
+            try:
+                yield made
+            finally:
+                made.close()
+        return
+    real = request.getfixturevalue("real_cluster")
+    if isinstance(real, str):
+        pytest.skip(real)
+    made = make_cluster("real", real.kubeconfig, tmp_path, plane=real.plane)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 @dataclass(frozen=True)
@@ -25,54 +75,40 @@ class Server:
     kubeconfig: Path
     namespace: str
     fake: FakeApi | None  # None: it is real
+    cluster: Cluster
 
     def account(self, path: Path, name: str = "weak") -> Path:
         """The kubeconfig of a new ServiceAccount of the namespace, which has no rights yet."""
-        with KubeClient(self.kubeconfig) as admin:
-            accounts = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
-            admin.ok("POST", accounts, {"metadata": {"name": name}})
-            request = {
-                "apiVersion": "authentication.k8s.io/v1",
-                "kind": "TokenRequest",
-                "spec": {"expirationSeconds": 3600},
-            }
-            token = admin.ok("POST", f"{accounts}/{name}/token", request)["status"]["token"]
-        access = read_kubeconfig(self.kubeconfig)
-        authority = None
-        if access.context is not None:
-            authority = path.with_suffix(".crt")
-            authority.write_text(
-                "".join(ssl.DER_cert_to_PEM_cert(der) for der in access.context.get_ca_certs(binary_form=True))
-            )
-        return write_kubeconfig(path, access.url, token, ca_file=authority, namespace=self.namespace)
-
-
-@pytest.fixture(params=["fake", "real"] if REAL else ["fake"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
-    if request.param == "fake":
-        with FakeApi() as fake:
-            yield made(fake, tmp_path)
-        return
-    namespace = _made(Path(REAL))
-    yield Server(Path(REAL), namespace, None)
-    with KubeClient(Path(REAL)) as admin:
-        admin.call("DELETE", f"/api/v1/namespaces/{namespace}")
+        return self.cluster.account(name, [], path=path)
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[FakeApi]:
-    with FakeApi() as server:
-        yield server
+def server(cluster: Cluster) -> Server:
+    return _server(cluster)
+
+
+def _server(cluster: Cluster) -> Server:
+    return Server(cluster.kubeconfig, cluster.namespace, cluster.fake, cluster)
 
 
 def made(fake: FakeApi, folder: Path) -> Server:
     """The fake server, with a namespace for a test."""
-    path = fake.kubeconfig(folder / "kubeconfig")
-    return Server(path, _made(path), fake)
+    return _server(make_cluster("fake", fake.kubeconfig(folder / "kubeconfig"), folder, fake=fake))
 
 
-def _made(kubeconfig: Path) -> str:
-    name = f"test-{uuid.uuid4().hex[:12]}"
-    with KubeClient(kubeconfig) as admin:
-        admin.ok("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    return name
+@pytest.fixture
+def fake() -> Iterator[FakeApi]:
+    """An API server without anything of a test."""
+    with FakeApi() as server:
+        yield server
+
+
+@pytest.fixture
+def fake_cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """For what only a fake one can be told to do. Its ``fake`` is there."""
+    with FakeApi() as api:
+        made = make_cluster("fake", api.kubeconfig(tmp_path / "kubeconfig"), tmp_path, fake=api)
+        try:
+            yield made
+        finally:
+            made.close()
