@@ -135,6 +135,16 @@ def test_mistakes_in_the_pool_have_their_line(line: str, says: str) -> None:
     assert says in said
 
 
+def test_a_cluster_tells_its_nodes_itself() -> None:
+    """The machine of the service would else take workloads that no pod is ever made for."""
+    assert parse_config(POOL, "conf.toml").nodes == ()
+    beside = parse_config(POOL + '\n[[pool]]\nname = "default"\n\n[[node]]\nname = "n1"\ngpus = 1\n', "conf.toml")
+    assert [node.name for node in beside.nodes] == ["n1"]
+    said = refusal(POOL + '\n[[node]]\nname = "n1"\npool = "cluster"\ngpus = 1\n')
+    assert "line 11" in said
+    assert "node 'n1' is in the pool 'cluster', whose nodes Kubernetes tells" in said
+
+
 def test_what_a_pool_in_a_cluster_cannot_do_without() -> None:
     """Neither can be guessed, so it is asked for; and tokens do not travel in the clear by accident."""
     assert "has no [pool.kubernetes] below it" in refusal('[[pool]]\nname = "c"\nbackend = "kubernetes"')

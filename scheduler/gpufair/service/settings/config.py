@@ -161,10 +161,12 @@ def parse_config(text: str, file: str) -> Config:
     nodes = tuple(read_node(table) for table in root.tables("node"))
     folder = Path(file).absolute().parent
     pools = tuple(read_pool(table, folder) for table in root.tables("pool"))
+    # Where a cluster tells which nodes there are, the machine of the service is none by itself.
+    usual_nodes = () if any(pool.kubernetes is not None for pool in pools) else DEFAULT_NODES
     profiles = tuple(read_profile(table, policy, folder) for table in root.tables("profile"))
     _refuse_repeats(root, "node", [node.name for node in nodes])
     _refuse_repeats(root, "pool", [pool.name for pool in pools])
-    refuse_unknown_pools(root, nodes or DEFAULT_NODES, pools, profiles)
+    refuse_unknown_pools(root, nodes or usual_nodes, pools, profiles)
     _refuse_repeats(root, "profile", [profile.name for profile in profiles])
     if len(nodes) > MAX_NODES:
         root.fail(f"{len(nodes)} nodes are configured; at most {MAX_NODES} are allowed", "node")
@@ -176,7 +178,7 @@ def parse_config(text: str, file: str) -> Config:
         service=_service(root.table("service")),
         store=read_store(root.table("store"), Path(file).absolute().parent),
         policy=policy,
-        nodes=nodes or DEFAULT_NODES,
+        nodes=nodes or usual_nodes,
         pools=pools,
         profiles=profiles or DEFAULT_PROFILES,
         users=_users(root, "users"),

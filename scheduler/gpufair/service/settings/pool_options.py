@@ -48,14 +48,20 @@ def read_pool(table: Table, folder: Path) -> PoolConfig:
 def refuse_unknown_pools(
     root: Table, nodes: tuple[NodeConfig, ...], pools: tuple[PoolConfig, ...], profiles: tuple[Profile, ...]
 ) -> None:
-    """Who lists the pools has listed all; a profile names those that there are.
+    """Who lists the pools has listed all; a profile names those that there are; a cluster tells its nodes itself.
 
-    Raises: ConfigError: A node or a profile names another one.
+    Raises: ConfigError: A node or a profile names another one, or a node one that is a cluster of Kubernetes.
     """
+    clusters = {pool.name for pool in pools if pool.kubernetes is not None}
     known = sorted({pool.name for pool in pools} or {node.pool for node in nodes})
     for table, node in zip(root.tables("node"), nodes, strict=False) if pools else ():
         if node.pool not in known:
             table.fail(f"pool = {shown(node.pool)}: there is no [[pool]] of this name{hint(node.pool, known)}", "pool")
+        if node.pool in clusters:
+            table.fail(
+                f"node {node.name!r} is in the pool {node.pool!r}, whose nodes Kubernetes tells; give it to a pool of its own",
+                "pool" if table.has("pool") else None,
+            )
     for table, profile in zip(root.tables("profile"), profiles, strict=True):
         if len(set(profile.pools)) < len(profile.pools):
             table.fail("pools names one of them twice", "pools")
