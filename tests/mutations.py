@@ -224,7 +224,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "P13 whoever fits starts at once",
-        "rooms.py",
+        "sizes.py",
         "                for room in range(each, len(counts)):",
         "                for room in range(each + 1, len(counts)):",
         "p13",

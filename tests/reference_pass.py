@@ -746,13 +746,7 @@ def _bands(policy: Policy, outranked: Iterable[tuple[float, AllocationPath]]) ->
 
 
 def _candidate(facts: Facts, victim: Record, reason: PreemptReason, level: int) -> Candidate:
-    leases = victim.held.leases if victim.held is not None else ()
-    return Candidate(
-        record=victim,
-        reason=reason,
-        cost=Cost(level, loss(facts, victim), int(victim.busy), facts.grace(victim), victim.id),
-        gpus={lease.node: lease.gpus for lease in leases},
-    )
+    return Candidate(victim, reason, level, loss(facts, victim), int(victim.busy), facts.grace(victim))
 
 
 def shares_of(facts: Facts, pool: PoolName) -> Shares:

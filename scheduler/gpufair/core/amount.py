@@ -12,6 +12,7 @@ from typing import Protocol, Self
 
 from gpufair.core.model import Node, Shape
 from gpufair.core.record import UNCOUNTED, NodeRecord, Record
+from gpufair.core.sizes import Counted
 from gpufair.core.units import NodeName, WorkloadId
 
 Rest = tuple[int, int]  # CPUs, memory
@@ -117,7 +118,7 @@ class Freed:
         rest: The rest, where it is known already.
     """
 
-    __slots__ = ("_groups", "_rest", "gpus", "taken")
+    __slots__ = ("_groups", "_rest", "counted", "counted_for", "gpus", "taken")
 
     def __init__(
         self,
@@ -127,6 +128,9 @@ class Freed:
     ) -> None:
         self.gpus = gpus
         self.taken = 0  # how often somebody took a part of it
+        # What a pool's nodes and this come to, good for as long as the pool goes by the same (``gpufair.core.rooms``).
+        self.counted: Counted | None = None
+        self.counted_for: Counted | None = None
         self._groups = tuple(groups)
         self._rest = rest
 
@@ -165,6 +169,7 @@ class Freed:
     def take(self, name: NodeName, part: Amount) -> None:
         """Somebody counts on this part of it."""
         self.taken += 1
+        self.counted = None
         if part.gpus:
             self.gpus[name] -= part.gpus
         if part.cpus or part.memory:

@@ -59,9 +59,6 @@ class Chances:
         self._harmless: dict[tuple[AllocationPath, Shape | None], list[tuple[int, int]]] = {}
         self._fits: dict[tuple[Shape, Instant], bool] = {}  # by shape and end of protection
         self._sum: tuple[tuple[Freed, int, bool], Freed] | None = None  # of what, and it
-        # By who leaves, shape and end of protection, since rooms and those who run were changed so often.
-        self._fits_freed: dict[tuple[Movers, Shape, Instant], bool] = {}
-        self._freed_then = self.rooms.changes, self.running.changes
         self._compared: tuple[int, Rivals] | None = None  # as of so many changes of those who run
         self._fits_debug: dict[tuple[Shape, Instant, tuple[WorkloadId, ...], bool], bool] = {}
         # By shape and end of protection, since the rooms were changed so often.
@@ -137,7 +134,6 @@ class Chances:
         self._fits.clear()
         self._fits_debug.clear()
         self._debug = self._own = self._moving = self._reach = self._compared = None
-        self._fits_freed.clear()
 
     def hopeful(self, shape: Shape) -> bool:
         """Whether this pass may still start or preempt for a shape, or let it wait for GPUs that are coming."""
@@ -297,6 +293,10 @@ class Chances:
         """The leaves with exposed work that its start would leave its own better than."""
         return self._rivals.outranked(record.spec.allocation, record.commitment)
 
+    def outranks(self, record: Record) -> tuple[AllocationPath, ...]:
+        """Those with exposed work that its own leaf is better than, as long as it promises nothing: no fewer."""
+        return self._rivals.outranked(record.spec.allocation, 0)
+
     def movers(self, record: Record, excess: Mapping[AllocationPath, int] = NOTHING) -> Movers:
         """Who makes way for an allocated workload by rank and by priority, and with ``excess`` by the take limit."""
         leaf, priority = record.spec.allocation, record.spec.priority
@@ -305,14 +305,7 @@ class Chances:
 
     def fits_without(self, key: Movers, shape: Shape, until: Instant) -> bool:
         """Whether there would be room for a shape if these left."""
-        now = self.rooms.changes, self.running.changes
-        if self._freed_then != now:
-            self._fits_freed.clear()
-            self._freed_then = now
-        known = self._fits_freed.get((key, shape, until))
-        if known is None:
-            known = self._fits_freed[key, shape, until] = self.rooms.fits(shape, self.running.freed_by(key), until)
-        return known
+        return self.rooms.fits(shape, self.running.freed_by(key), until)
 
     def _preempts_own(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:
         span, priority = group.claim

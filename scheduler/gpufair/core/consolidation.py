@@ -226,7 +226,7 @@ class Consolidation:
             taken[move.node] = taken.get(move.node, 0) + move.gpus
             bounded = bool(self._facts.nodes[move.node].bounds)
             moves.append(Move(one, move, here.ends_after(left_of(self._facts, one.record)) if bounded else None))
-        return Moves(plan.leases[0], tuple(moves), GpuMillis(sum(one.cost.loss for one in plan.victims)))
+        return Moves(plan.leases[0], tuple(moves), GpuMillis(sum(one.loss for one in plan.victims)))
 
     def _place(
         self, record: Record, here: Chances, nodes: list[NodeRecord], taken: dict[NodeName, int]

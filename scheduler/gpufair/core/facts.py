@@ -32,6 +32,7 @@ from gpufair.core.weights import Weights, reweigh
 # Phases in which GPUs are held and nobody has told the workload to leave.
 STAYING: Final = frozenset({Phase.STARTING, Phase.RESTORING, Phase.RUNNING})
 LEAVING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING})
+NO_USES: Final = (0,) * len(PoolLedger.USES)
 
 
 class Facts:
@@ -385,11 +386,12 @@ class Facts:
         node.room = min(node.free, *(bound.left for bound in node.bounds)) if node.bounds else node.free
         held, away = claimed + node.free - node.room, gpus if node.lost else 0
         uses = (free_of_charge, held, node.room, free - node.free, gpus, used - free_of_charge, away)
-        for pool, part, sign in ((node.counted_in, node.uses, -1), (node.node.pool, uses, +1)):
-            if pool is not None:
-                rates = self.ledger(pool).rates
-                for use, count in zip(PoolLedger.USES, part, strict=True):
-                    rates[use] += sign * count
+        before, pool = node.uses, node.node.pool
+        if node.counted_in != pool or not before:
+            if node.counted_in is not None:
+                self._count(node.counted_in, before, NO_USES)
+            before = NO_USES
+        self._count(pool, before, uses)
         if node.counted_in is not None and node.counted_in != node.node.pool:
             self.rooms[node.counted_in].drop(name)
         self.rooms.setdefault(node.node.pool, Rooms()).put(node)
@@ -398,6 +400,17 @@ class Facts:
             self._capacities = {}  # it may have been lost, or be back
             (self.closed.discard if node.open else self.closed.add)(name)
         node.uses, node.counted_in = uses, node.node.pool
+
+    def _count(self, pool: PoolName, before: tuple[int, ...], uses: tuple[int, ...]) -> None:
+        """GPUs of a node are used otherwise than before."""
+        ledger = self.ledger(pool)
+        if before == uses:
+            return
+        rates = ledger.rates
+        for index, use in enumerate(PoolLedger.USES):
+            more = uses[index] - before[index]
+            if more:
+                rates[use] += more
 
     def capacity(self, pool: PoolName) -> int:
         """GPUs of a pool on nodes that are not lost."""

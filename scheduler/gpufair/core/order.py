@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heappop, heappush
 
@@ -17,14 +16,14 @@ from gpufair.core.waiting import Group, Queues, Ticket, Turn
 Rank = tuple[int, int, Ticket]  # urgency, what the researcher has had, submission and id
 
 
-@dataclass(slots=True, eq=False)
 class Head:
     """How far a pass has come in one class of one leaf."""
 
-    urgency: int
-    shape: Shape
-    queues: Queues
-    passed: dict[str, int] = field(default_factory=dict)  # how many of a researcher's have had their turn and wait on
+    __slots__ = ("passed", "queues", "shape", "urgency")
+
+    def __init__(self, urgency: int, shape: Shape, queues: Queues) -> None:
+        self.urgency, self.shape, self.queues = urgency, shape, queues
+        self.passed: dict[str, int] = {}  # how many of a researcher's have had their turn and wait on
 
     def rank(self, had: Callable[[str], int]) -> Rank | None:
         """The place of the next of its class; None when nobody is left."""

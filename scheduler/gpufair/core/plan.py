@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from gpufair.core.amount import Amount, Quantity, asked, left
 from gpufair.core.facts import Facts
@@ -23,14 +23,14 @@ from gpufair.core.units import Instant, NodeName, PoolName, WorkloadId
 MOST_BEGINNINGS: Final = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Space:
     """What a node with horizons has: GPUs that are free, those with which one may outstay the horizons, and the rest."""
 
-    free: int
-    cap: int
-    cpus: int
-    memory: int
+    # As ``Candidate``.
+    __slots__ = ("cap", "cpus", "free", "memory")
+
+    def __init__(self, free: int, cap: int, cpus: int, memory: int) -> None:
+        self.free, self.cap, self.cpus, self.memory = free, cap, cpus, memory
 
     def __add__(self, other: Space) -> Space:
         return Space(
@@ -54,18 +54,8 @@ class Space:
 Q = TypeVar("Q", bound=Quantity)
 
 
-class SetCost(NamedTuple):
-    """What evicting a set on one node costs."""
-
-    level: int
-    loss: int
-    busy: int
-    release: int
-    victims: int
-    left_over: int
-    node: NodeName
-
-
+# What evicting a set on one node costs: level, loss, busy, release, how many victims, GPUs left over, and the node.
+SetCost = tuple[int, int, int, int, int, int, NodeName]
 Price = tuple[SetCost, tuple[Candidate, ...]]
 
 
@@ -213,14 +203,18 @@ def _plan_from(
 
 
 def _plan_cost(one: Plan) -> tuple[int, int, int, int, int]:
-    costs = [victim.cost for victim in one.victims]
-    return (
-        max((cost.level for cost in costs), default=-1),
-        sum(cost.loss for cost in costs),
-        sum(cost.busy for cost in costs),
-        max((cost.release for cost in costs), default=0),
-        len(costs),
-    )
+    level, loss, busy, release = _total(one.victims)
+    return level, loss, busy, release, len(one.victims)
+
+
+def _total(victims: tuple[Candidate, ...]) -> tuple[int, int, int, int]:
+    """The highest level of some victims, what they lose, how many are busy, and the longest release."""
+    level, loss, busy, release = -1, 0, 0, 0
+    for one in victims:
+        level, release = max(level, one.level), max(release, one.release)
+        loss += one.loss
+        busy += one.busy
+    return level, loss, busy, release
 
 
 def validate(facts: Facts, found: Plan, record: Record, until: Instant = FOREVER) -> None:
@@ -267,8 +261,9 @@ class _Market(Generic[Q]):
         taken: list[NodeName] = []
         while len(taken) < count:
             cost, victims = min(self._prices.values(), key=_set_cost)
-            del self._prices[cost.node]
-            taken.append(cost.node)
+            name = cost[-1]
+            del self._prices[name]
+            taken.append(name)
             self.chosen.update((candidate.record.id, candidate) for candidate in victims)
             for name in sorted({name for candidate in victims for name in candidate.gpus}):
                 if name in self._prices:
@@ -322,7 +317,7 @@ def _price(
         else:
             open_to_choice.append(candidate)
     if room >= each:
-        return SetCost(-1, 0, 0, 0, 0, gpus, name), ()
+        return (-1, 0, 0, 0, 0, gpus, name), ()
     greedy: list[Candidate] = []
     reached = room
     for candidate in open_to_choice:
@@ -345,12 +340,7 @@ def _price(
 
 
 def _sum_up(name: NodeName, victims: tuple[Candidate, ...], gpus: int) -> SetCost:
-    return SetCost(
-        level=max(candidate.cost.level for candidate in victims),
-        loss=sum(candidate.cost.loss for candidate in victims),
-        busy=sum(candidate.cost.busy for candidate in victims),
-        release=max(candidate.cost.release for candidate in victims),
-        victims=len(victims),
-        left_over=gpus + sum(candidate.gpus[name] for candidate in victims),
-        node=name,
-    )
+    level, loss, busy, release = _total(victims)
+    for one in victims:
+        gpus += one.gpus[name]
+    return level, loss, busy, release, len(victims), gpus, name

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
 from gpufair.core.facts import Facts
 from gpufair.core.model import Policy, PreemptReason
@@ -14,25 +13,39 @@ from gpufair.core.running import Running
 from gpufair.core.share import Shares
 from gpufair.core.units import AllocationPath, GpuMillis, Instant, NodeName, WorkloadId
 
-
-class Cost(NamedTuple):
-    """What evicting one workload costs, the most important part first."""
-
-    level: int  # 0 unallocated, 1 lower priority in the own leaf, 2... bands of over-served leaves
-    loss: int  # GPU-milliseconds of work
-    busy: int  # 1 if it runs a cell now
-    release: int  # milliseconds until its GPUs are free
-    workload: WorkloadId
+# Level, loss, busy, release and workload of a ``Candidate``: the most important part first.
+Cost = tuple[int, int, int, int, WorkloadId]
 
 
-@dataclass(frozen=True, slots=True)
 class Candidate:
-    """A running workload that may be preempted, and by which right."""
+    """A running workload that may be preempted, by which right, and what its eviction costs. It never changes.
 
-    record: Record
-    reason: PreemptReason
-    cost: Cost
-    gpus: Mapping[NodeName, int]
+    Args:
+        record: The workload.
+        reason: By which right.
+        level: 0 unallocated, 1 lower priority in the own leaf, 2... bands of over-served leaves.
+        loss: GPU-milliseconds of work.
+        busy: 1 if it runs a cell now.
+        release: Milliseconds until its GPUs are free.
+    """
+
+    # Many are made for each plan, so it is a plain class: what ``dataclass`` makes is not compiled.
+    __slots__ = ("busy", "cost", "gpus", "level", "loss", "reason", "record", "release")
+
+    def __init__(
+        self, record: Record, reason: PreemptReason, level: int, loss: int, busy: int, release: int
+    ) -> None:
+        self.record, self.reason = record, reason
+        self.level, self.loss, self.busy, self.release = level, loss, busy, release
+        self.cost: Cost = (level, loss, busy, release, record.id)
+        self.gpus: dict[NodeName, int] = {}
+        if record.held is not None:
+            for lease in record.held.leases:
+                self.gpus[lease.node] = lease.gpus
+
+    def at(self, level: int) -> Candidate:
+        """The same on another level."""
+        return Candidate(self.record, self.reason, level, self.loss, self.busy, self.release)
 
 
 def loss(facts: Facts, record: Record) -> GpuMillis:
@@ -113,10 +126,4 @@ def bands(policy: Policy, outranked: Iterable[tuple[float, AllocationPath]]) -> 
 
 def candidate(facts: Facts, victim: Record, reason: PreemptReason, level: int) -> Candidate:
     """A running workload as one who may be told to leave."""
-    leases = victim.held.leases if victim.held is not None else ()
-    return Candidate(
-        record=victim,
-        reason=reason,
-        cost=Cost(level, loss(facts, victim), int(victim.busy), facts.grace(victim), victim.id),
-        gpus={lease.node: lease.gpus for lease in leases},
-    )
+    return Candidate(victim, reason, level, loss(facts, victim), int(victim.busy), facts.grace(victim))

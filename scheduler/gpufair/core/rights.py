@@ -93,7 +93,7 @@ def _by_take_limit(facts: Facts, here: Chances, record: Record) -> Plan | None:
     leaves = {victim.spec.allocation: None for victim in beyond.values()}
     levels = bands(facts.policy, ((here.shares.metric(leaf), leaf) for leaf in (*right.outranked, *leaves)))
     found = [
-        replace(one, cost=one.cost._replace(level=levels[one.record.spec.allocation]))
+        one.at(levels[one.record.spec.allocation])
         if one.reason is PreemptReason.RANK
         else one
         for one in candidates(facts, here.shares, right)

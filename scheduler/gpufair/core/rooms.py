@@ -16,50 +16,10 @@ from gpufair.core.horizon import FOREVER, room_for, room_with
 from gpufair.core.model import Lease, Shape
 from gpufair.core.placement import admits
 from gpufair.core.record import NodeRecord
+from gpufair.core.sizes import Counted, Sizes
 from gpufair.core.units import Instant, NodeName
 
 _ANY: Final = ""
-# A pass asks with a few dozen different Freed and ends of protection.
-MOST_KNOWN: Final = 256
-
-# What there is beside what is free, how often a part of it was taken, and how many horizons of the pool one outstays.
-_About = tuple[Freed | None, int, int]
-
-
-class Sizes:
-    """How many nodes have how much room, by GPU type."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: dict[str, list[int]] = {}  # by type, at its room: how many nodes have so much
-
-    def copy(self) -> Sizes:
-        """An independent copy."""
-        twin = Sizes()
-        for kind, counts in self._counts.items():
-            twin._counts[kind] = counts.copy()
-        return twin
-
-    def add(self, kind: str, room: int, count: int) -> None:
-        """There are so many more nodes with so much room; those with none need not be told."""
-        if room <= 0:
-            return
-        counts = self._counts.get(kind)
-        if counts is None:
-            counts = self._counts[kind] = []
-        if room >= len(counts):
-            counts.extend([0] * (room + 1 - len(counts)))
-        counts[room] += count
-
-    def suffice(self, shape: Shape) -> bool:
-        """Whether so many nodes have room for their part of a shape."""
-        each, missing, only = shape.gpus_per_node, shape.nodes, shape.gpu_type
-        for kind, counts in self._counts.items():
-            if not only or kind == only:
-                for room in range(each, len(counts)):
-                    missing -= counts[room]
-        return missing <= 0
 
 
 class Rooms:
@@ -68,10 +28,11 @@ class Rooms:
     __slots__ = (
         "_bounded",
         "_by_type",
+        "_counted",
         "_counts",
+        "_ends",
         "_free",
         "_horizons",
-        "_known",
         "_listed",
         "_nodes",
         "_open",
@@ -80,7 +41,8 @@ class Rooms:
     )
 
     def __init__(self) -> None:
-        self._known: dict[_About, Sizes] = {}
+        self._counted = Counted()  # of what is free alone; another one after each change
+        self._ends: dict[NodeName, list[int]] = {}  # when the horizons of each node are
         self._horizons: list[int] | None = None  # all instants at which some node has one
         self.changes = 0  # how often something may have changed: an answer holds for as long as this does
         self.free = 0  # GPUs that nobody holds and that are kept for nobody
@@ -106,6 +68,7 @@ class Rooms:
         self._free[name] = node.free
         if node.bounds:
             self._bounded.add(name)
+            self._bound(name, [bound.at for bound in node.bounds])
             self._unlist(name)
             if node.free > 0:
                 self._open[name] = node
@@ -114,6 +77,7 @@ class Rooms:
             return
         if name in self._bounded:
             self._bounded.discard(name)
+            self._bound(name, [])
             self._open.pop(name, None)
         now = (node.node.gpu_type, node.room)
         if self._listed.get(name) == now:
@@ -127,8 +91,12 @@ class Rooms:
 
     def _change(self) -> None:
         self.changes += 1
-        self._known.clear()
-        self._horizons = None
+        self._counted = Counted()
+
+    def _bound(self, name: NodeName, ends: list[int]) -> None:
+        if self._ends.get(name, []) != ends:
+            self._ends[name] = ends
+            self._horizons = None
 
     def drop(self, name: NodeName) -> None:
         """A node is in this pool no longer."""
@@ -136,6 +104,7 @@ class Rooms:
         del self._nodes[name]
         self.free -= self._free.pop(name)
         self._bounded.discard(name)
+        self._bound(name, [])
         self._open.pop(name, None)
         self._unlist(name)
 
@@ -161,18 +130,23 @@ class Rooms:
     def _sizes(self, freed: Freed | None, until: Instant) -> Sizes:
         """What ``_count`` finds, counted once for all shapes, and for all who outstay the same horizons, until a node
         changes or somebody takes a part."""
-        key = freed, freed.taken if freed is not None else 0, self._outstays(until)
-        known = self._known.get(key)
+        counted = self._counted
+        if freed is not None:
+            mine = freed.counted
+            if mine is None or freed.counted_for is not counted:
+                mine = freed.counted = Counted()
+                freed.counted_for = counted
+            counted = mine
+        outstays = self._outstays(until) if self._bounded else 0
+        known = counted.sizes.get(outstays)
         if known is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            known = self._known[key] = self._count(freed, until)
+            known = counted.sizes[outstays] = self._count(freed, until)
         return known
 
     def _outstays(self, until: Instant) -> int:
         """How many horizons of the pool somebody outstays: it is all that counts of the end of a protection."""
         if self._horizons is None:
-            self._horizons = sorted({bound.at for name in self._bounded for bound in self._nodes[name].bounds})
+            self._horizons = sorted({at for ends in self._ends.values() for at in ends})
         return bisect_left(self._horizons, until)
 
     def _count(self, freed: Freed | None, until: Instant) -> Sizes:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from math import inf
 
 from gpufair.core.facts import Facts
@@ -25,9 +25,10 @@ from gpufair.core.units import AllocationPath, PoolName
 from gpufair.core.waiting import Turn
 
 
-@lru_cache(maxsize=4096)
-def _limit(kappa: float, least: int, entitlement: tuple[int, int], capacity: int) -> int:
-    return max(least, int(Fraction(str(kappa)) * Fraction(*entitlement) * capacity))
+@cache
+def _exact(kappa: float) -> tuple[int, int]:
+    """Kappa as people write it."""
+    return Fraction(str(kappa)).as_integer_ratio()
 
 
 class TakeLimit:
@@ -69,8 +70,10 @@ class TakeLimit:
         known = self._limits.get(leaf)
         if known is None:
             assert self.kappa is not None
-            entitlement, capacity = self._facts.tree.ratio(leaf), self._facts.capacity(self._pool)
-            known = self._limits[leaf] = _limit(self.kappa, self._facts.policy.take_least, entitlement, capacity)
+            part, parts = self._facts.tree.ratio(leaf)
+            times, divided = _exact(self.kappa)
+            gpus = times * part * self._facts.capacity(self._pool) // (divided * parts)
+            known = self._limits[leaf] = max(self._facts.policy.take_least, gpus)
         return known
 
     def is_beyond(self, leaf: AllocationPath, gpus: int) -> bool:

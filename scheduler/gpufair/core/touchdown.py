@@ -22,7 +22,7 @@ from gpufair.core.placement import admits
 from gpufair.core.plan import cheapest, with_horizons
 from gpufair.core.preemption import Candidate, candidates, cost_of, rights
 from gpufair.core.record import Landing, NodeRecord, Record
-from gpufair.core.units import CauseId, Instant, PoolName, WorkloadId
+from gpufair.core.units import AllocationPath, CauseId, Instant, PoolName, WorkloadId
 from gpufair.core.waiting import Turn
 
 # A single GPU is had in its turn as soon as one is free; what is larger could wait for ever for enough at once.
@@ -153,8 +153,16 @@ class Touchdown:
 
     def _may_clear(self, record: Record, nodes: list[NodeRecord], here: Chances) -> bool:
         """Whether there would be room on each of these nodes if all left whom it may preempt by rank or priority."""
+        # Most could not whatever they promised, and that is known of a leaf for all of its work.
+        return self._clears(record, nodes, here, here.outranks(record)) and self._clears(
+            record, nodes, here, here.outranked(record)
+        )
+
+    def _clears(
+        self, record: Record, nodes: list[NodeRecord], here: Chances, outranked: tuple[AllocationPath, ...]
+    ) -> bool:
+        """The same if these leaves are outranked."""
         records, running, mine = self._facts.records, here.running, record.spec
-        outranked = set(here.outranked(record))
         for node in nodes:
             room = node.free
             for holder, gpus in node.holders.items():
