@@ -1,0 +1,123 @@
+"""What a Kubernetes cluster behind the service bears: 200 nodes of 8 GPUs, 500 workloads whose pods do nothing.
+
+Against the API server that ``GPUFAIR_TEST_KUBECONFIG`` names, where it is set (``make kube-up``), else against the fake one
+in a process of its own. The service is the real one in another, and all machines are played in a third.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.bench.core_world import cpu_scale
+from tests.bench.result import Result
+from tests.bench.service import running
+from tests.kube.client import KubeClient
+
+STARTS_PER_S, BIND_MS = 50.0, 500.0
+_FAKE = """
+import sys
+from pathlib import Path
+from tests.kube.fake_api import FakeApi
+with FakeApi() as api:
+    api.kubeconfig(Path(sys.argv[1] + ".part")).rename(sys.argv[1])
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def api_server(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Which one it is, and its kubeconfig."""
+    if named := os.environ.get("GPUFAIR_TEST_KUBECONFIG"):
+        path = Path(named)
+        with KubeClient(path) as admin:
+            version = admin.ok("GET", "/version")["gitVersion"]
+        yield f"kube-apiserver {version}", path
+        return
+    path = folder / "kubeconfig"
+    process = subprocess.Popen([sys.executable, "-c", _FAKE, str(path)], stdin=subprocess.PIPE)
+    try:
+        until = time.monotonic() + 30
+        while not path.exists():
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError("the fake API server did not start")
+            time.sleep(0.05)
+        yield "fake", path
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(30)
+
+
+def config(kubeconfig: Path, namespace: str) -> str:
+    """Of a service whose only pool is the cluster; its pods' agents are told elsewhere where it is."""
+    return f"""
+budgets = "budgets.toml"
+users = ["u0"]
+[[pool]]
+name = "default"
+backend = "kubernetes"
+[pool.kubernetes]
+image = "none"
+service_url = "http://127.0.0.1:9"
+insecure = true
+namespace = "{namespace}"
+kubeconfig = {json.dumps(str(kubeconfig))}
+cpu_nodes = false
+gpus = {{ "nvidia.com/gpu" = "" }}
+"""
+
+
+@cache
+def played() -> dict[str, Any]:
+    """What was seen of 500 starts at the rate that is asked for, and of 500 at once."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "budgets.toml").write_text('[[allocation]]\npath = "lab"\nshare = 1\n', encoding="utf-8")
+        namespace = f"bench-{uuid.uuid4().hex[:8]}"
+        with api_server(folder) as (server, kubeconfig), KubeClient(kubeconfig) as admin:
+            admin.ok("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+            try:
+                with running(folder, config(kubeconfig, namespace)) as (address, process, env):
+                    asked = [address, str(folder / "state"), str(kubeconfig), namespace, str(STARTS_PER_S)]
+                    everybody = [sys.executable, "-m", "tests.bench.kubernetes_crowd", *asked]
+                    before = cpu_scale()
+                    done = subprocess.run(everybody, env=env, stdout=subprocess.PIPE, text=True, check=False)
+                    if done.returncode:
+                        raise RuntimeError((folder / "service.log").read_text(encoding="utf-8")[-2000:])
+                    seen: dict[str, Any] = json.loads(done.stdout)
+                    seen["cpu_s"] = sum(process.cpu_times()[:2])
+                    seen["cpu_scale"] = (before + cpu_scale()) / 2
+            finally:
+                admin.call("DELETE", f"/api/v1/namespaces/{namespace}")
+    if seen["failed"]:
+        raise RuntimeError(f"somebody was turned away: {seen['failed']}")
+    return seen | {"server": server}
+
+
+def _notes(of: str) -> dict[str, float | str]:
+    seen = played()
+    return {**seen[of], "server": seen["server"], "cpu_s": seen["cpu_s"], "cpu_scale": seen["cpu_scale"]}
+
+
+def kubernetes_starts() -> Result:
+    """500 workloads at once: from the first decision until the agent in the last pod has been heard."""
+    return Result(played()["burst"]["per_s"], "starts per s", STARTS_PER_S, at_least=True, notes=_notes("burst"))
+
+
+def kubernetes_bind() -> Result:
+    """From a decision until its pod is seen to have a node, while workloads come at that rate."""
+    return Result(played()["steady"]["bind_p99_ms"], "ms from decision to binding, p99", BIND_MS, notes=_notes("steady"))
+
+
+CASES = {"kubernetes_bind": kubernetes_bind, "kubernetes_starts": kubernetes_starts}
