@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from gpufair.node.agent import Agent
@@ -39,19 +39,17 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point. Returns the exit status, see ``PodExit``."""
     parser = argparse.ArgumentParser(prog="python -m gpufair.node.pod", description="Agent of a pod.")
     parser.add_argument("--config", type=Path, required=True, help="JSON file written by whoever made the pod")
-    parser.add_argument("--folder", type=Path, help="where it may write; else as the config says")
-    given = parser.parse_args(argv)
+    path: Path = parser.parse_args(argv).config
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until it can be heeded: see ``_run``
     if os.getpid() == 1:
-        return beside(lambda: _agent(given.config, given.folder))
-    return _agent(given.config, given.folder)
+        return beside(lambda: _agent(path))
+    return _agent(path)
 
 
-def _agent(path: Path, folder: Path | None) -> int:
+def _agent(path: Path) -> int:
     try:
         config = PodConfig.read(path)
-        config = config if folder is None else replace(config, folder=folder.absolute())
         agent_config, problem = _prepared(config)
     except BadConfig as err:
         _log.error("%s", err)

@@ -149,7 +149,7 @@ def test_the_agent_knows_where_it_is() -> None:
     assert env["HOME"] == "/tmp"
     assert environment(made(env=[{"name": "HOME", "value": "/home/ada"}]))["HOME"] == "/home/ada"
     agent = ["python", "-P", "-m", "gpufair.node.pod"]
-    assert container(made())["command"] == [*agent, "--config", "/etc/gpufair/pod.json", "--folder", "/run/gpufair"]
+    assert container(made())["command"] == [*agent, "--config", "/etc/gpufair/pod.json"]
 
 
 def test_no_secret_is_in_the_pod() -> None:

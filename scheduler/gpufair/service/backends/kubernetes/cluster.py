@@ -18,6 +18,7 @@ from gpufair.core.units import WorkloadId
 from gpufair.service.backends.kubernetes import inventory, names, survey
 from gpufair.service.backends.kubernetes.api import Api, Limits
 from gpufair.service.backends.kubernetes.lease import Lease
+from gpufair.service.backends.kubernetes.missed import heeded, missed
 from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, pod_name
 from gpufair.service.backends.kubernetes.placing import Place
 from gpufair.service.backends.kubernetes.pod_life import PodLife
@@ -200,7 +201,7 @@ class KubernetesCluster:
         await survey.tell(site, self._kept, offers, trouble)
 
     def _keep(self, name: str, place: Place) -> None:
-        agent = VirtualAgent(name, self.site.hub, self._begin)
+        agent = VirtualAgent(name, self.site.hub, self._begin, self._heed)
         self._kept[name] = Kept(agent, place)
         self._spawn(agent.run())
 
@@ -255,6 +256,12 @@ class KubernetesCluster:
             life.observe(stranger)
         self._live(life)
         return life
+
+    async def _heed(self, agent: VirtualAgent) -> None:
+        for key, reports in await missed(self.site, agent.node, agent.lives):
+            _log.warning("pod %s is gone, and has left %d reports", pod_name(key), len(reports))
+            await agent.last_words(reports)
+            await heeded(self.site, key)
 
     def _live(self, life: PodLife) -> None:
         self.lives[life.name] = life

@@ -26,7 +26,7 @@ from gpufair.service.settings.quantities import parse_quantity
 
 CONFIG_NAME: Final = "pod.json"  # of the agent's configuration, among the secret's files
 CONFIG_FILE: Final = f"{CONFIG_DIR}/{CONFIG_NAME}"
-COMMAND: Final = ("python", "-P", "-m", "gpufair.node.pod", "--config", CONFIG_FILE, "--folder", STATE_DIR)
+COMMAND: Final = ("python", "-P", "-m", "gpufair.node.pod", "--config", CONFIG_FILE)
 CONTAINER: Final = "workload"
 WHY: Final = f"{names.DOMAIN}/why"
 ACCOUNT: Final = 1000  # whom a pod runs as where its template names nobody

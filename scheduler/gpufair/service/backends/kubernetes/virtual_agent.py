@@ -9,7 +9,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from gpufair.core.errors import GpufairError
@@ -31,12 +31,20 @@ class VirtualAgent:
     Args:
         node: Its name.
         begin: Makes a life for a start that is new.
+        heed: Has what pods have left behind, of which none of these lives knows, given to ``last_words``.
     """
 
-    def __init__(self, node: str, hub: AgentHub, begin: Callable[[VirtualAgent, Command], PodLife]) -> None:
+    def __init__(
+        self,
+        node: str,
+        hub: AgentHub,
+        begin: Callable[[VirtualAgent, Command], PodLife],
+        heed: Callable[[VirtualAgent], Awaitable[None]],
+    ) -> None:
         self.node: Final = node
         self.lives: Final[dict[tuple[str, int], PodLife]] = {}
-        self._hub, self._begin = hub, begin
+        self._hub, self._begin, self._heed = hub, begin, heed
+        self._over: set[tuple[str, int]] = set()  # have said their last words
         self._boot, self._seq = "", 0
         self._aside: set[asyncio.Task[None]] = set()
         self._there, self._greeted = asyncio.Event(), asyncio.Event()
@@ -91,6 +99,7 @@ class VirtualAgent:
                 await self._hub.gone(self.node, boot, *key)
             elif key not in expected:
                 life.abandon()
+        await self._heed(self)
         # What is repeated comes first: pods are asked in only when it is known what they are to do.
         after = self._carry_out(await self._hub.commands(self.node, after, boot, 0.0), after)
         for life in self.lives.values():
@@ -105,6 +114,8 @@ class VirtualAgent:
             key = (command.workload, command.incarnation)
             life = self.lives.get(key)
             if command.kind == "start":
+                if life is None and key in self._over:
+                    continue  # it has run, and is over: the hub has heard that since it said so
                 if life is None:
                     life = self.lives[key] = self._begin(self, command)
                 life.begin(command)
@@ -144,6 +155,11 @@ class VirtualAgent:
             news = []
             await self._hub.final_word(self.node, self._boot, report)
         await self._send(news)
+
+    async def last_words(self, reports: Sequence[Report]) -> None:
+        """Of a pod that is gone. Raises ``GpufairError`` where they could not be kept."""
+        await self._send(reports)
+        self._over |= {(one.workload, one.incarnation) for one in reports if one.kind in TERMINAL}
 
     async def report(self, key: tuple[str, int], kind: str, body: dict[str, Any]) -> bool:
         """Report of its own. False: its node is lost, and nobody wants to hear it. Tried until it is durable."""
