@@ -71,16 +71,18 @@ class World:
 
     def serve(self, *, found: bool = True) -> None:
         self.lines = PodLines()
-        self.lines.on_reports = self.take
+        self.lines.on_reports, self.lines.start_of = self.take, self.start_of
         if found:
             self.find()
 
     def find(self) -> None:
-        if not self.journal.started:  # the state says that it is to start
-            self.lines.expect(POD, Command(0, "start", *KEY))
         self.lines.adopt(POD, WorkloadId(KEY[0]), KEY[1])
         if self.journal.noticed:
             self.lines.send(POD, Command(0, "preempt", *KEY))  # the state says that it is due
+
+    async def start_of(self, pod: str) -> Command | None:
+        await asyncio.sleep(0)
+        return None if self.journal.started else Command(0, "start", *KEY)
 
     async def take(self, pod: str, reports: Sequence[Report]) -> None:
         await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from gpufair.service.nodes.channels import Channel
 from gpufair.service.nodes.rendezvous import rendezvous
 from gpufair.service.workloads import retries, standin, time_limit
 from gpufair.service.workloads.details import Detail
-from gpufair.wire import StartArgs, to_json
+from gpufair.wire import Command, StartArgs, to_json
 
 LOOPBACK = "127.0.0.1"  # where all agents of a workload run on this machine
 # Names under which services of ours and of Jupyter get their own tokens: never handed on to user code.
@@ -95,6 +95,19 @@ class Dispatcher:
 
     def start(self, workload: Workload, incarnation: int, state: State, only: str | None = None) -> None:
         """Send ``start`` to each host of the workload (or to one of them); not before its stand-in has ended."""
+        for node, args in self._starts(workload, state):
+            if only in (None, node):
+                self.channel(node).send("start", workload.id, incarnation, to_json(args))
+
+    def start_again(self, workload: Workload, node: str, state: State) -> Command | None:
+        """What ``start`` has told, or would tell, ``node``: for whoever hands commands on and has lost it. None: no start
+        of it is due there now."""
+        if workload.phase not in (Phase.STARTING, Phase.RESTORING):
+            return None
+        due = (args for place, args in self._starts(workload, state) if place == node)
+        return next((Command(0, "start", workload.id, workload.incarnation, to_json(args)) for args in due), None)
+
+    def _starts(self, workload: Workload, state: State) -> Iterator[tuple[str, StartArgs]]:
         held = workload.held
         if held is None or standin.waits_for(state, workload.id):
             return
@@ -102,12 +115,12 @@ class Dispatcher:
         owner = workload if session is None else state.workload(session)
         places = hosts(workload)
         for rank, lease in enumerate(held.leases):
-            if lease.node in places and only in (None, lease.node):
+            if lease.node in places:
                 args = self._start_args(workload, owner, rank, places, lease.gpus)
                 if (left := time_limit.left_of(workload.spec, self.detail_of(workload.id).ran_ms)) is not None:
                     grace = state.facts.grace(state.facts.record(workload.id))
                     args = replace(args, run_limit_s=left / 1000, grace_s=grace / 1000)
-                self.channel(lease.node).send("start", workload.id, incarnation, to_json(args))
+                yield lease.node, args
 
     def tell(self, workload: Workload, kind: str, incarnation: int, args: dict[str, Any] | None = None) -> None:
         """Send a command to every host of the workload."""

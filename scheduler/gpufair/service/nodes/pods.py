@@ -24,11 +24,16 @@ from gpufair.wire import API_VERSION, COMMAND_WAIT_S, AgentHello, Command, Repor
 FORGOTTEN: Final = 1000  # lines that are kept of pods which are gone, so that a late one is told to end
 _log = logging.getLogger(__name__)
 
+StartOf = Callable[[str], Awaitable[Command | None]]
 OnReports = Callable[[str, Sequence[Report]], Awaitable[None]]
 
 
 async def _nobody(pod: str, reports: Sequence[Report]) -> None:
     raise UnknownPod(pod)
+
+
+async def _no_start(pod: str) -> Command | None:
+    return None
 
 
 @dataclass(slots=True)
@@ -53,11 +58,13 @@ class _Line:
 class PodLines:
     """Speaks with the agents in pods, each known by the name of its pod.
 
-    ``on_reports`` is set by whoever runs the pods, before it makes lines.
+    ``on_reports`` and ``start_of`` are set by whoever runs the pods, before it makes lines.
 
     Attributes:
         on_reports: Takes what a pod has to say, in order; durable when it returns. What it raises is answered to the
             pod, which sends the same again. May be given the same report twice where an answer got lost with a service.
+        start_of: Asked about a pod that says hello, runs nothing, and was never given its start by this service:
+            the start once more, or None if none is due. Such a pod is then told to stop.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class PodLines:
         """``wait_s``: how long a poll may wait for a command; ``epoch``: see ``AgentHub``."""
         self.epoch = epoch
         self.on_reports: OnReports = _nobody
+        self.start_of: StartOf = _no_start
         self._now, self._wait_s = now or SystemClock().now, wait_s
         self._lines: dict[str, _Line] = {}
         self._gone: dict[str, None] = {}  # those of the lines, the one that went first before the others
@@ -81,11 +89,7 @@ class PodLines:
         self._lines[pod].send(start)
 
     def adopt(self, pod: str, workload: WorkloadId, incarnation: int) -> None:
-        """A pod was found that an earlier service has made. Changes nothing of a line that there is.
-
-        Where a start is due, ``expect`` says so, and first: a pod that runs nothing then, and is to start nothing, is told
-        to stop.
-        """
+        """A pod was found that an earlier service has made. Changes nothing of a line that there is."""
         known = self._lines.get(pod)
         if known is None or known.gone or known.key != (workload, incarnation):
             self._gone.pop(pod, None)
@@ -144,23 +148,30 @@ class PodLines:
             raise BadRequest(f"a hello to {pod!r} has to be of that pod, with a boot id; it names {hello.node.name!r}")
         line = self._line(pod)
         running = {(str(workload), incarnation) for workload, incarnation in hello.running}
-        after = self._greet(line, hello.boot, running)
+        start = None
+        if line.key not in running and not line.gone and not ({"start", "stop"} & set(line.told)):
+            start = await self.start_of(pod)
+            line = self._line(pod)
+        after = self._greet(line, hello.boot, running, start)
         line.channel.last_seen = self._now()
         line.channel.version = hello.version[:LONGEST]
         _log.info("the agent in pod %s said hello: it %s its workload", pod, "has" if line.key in running else "awaits")
         expected = [list(line.key)] if line.key in running and not line.gone else []
         return {"after": after, "expected": expected, "epoch": self.epoch}
 
-    def _greet(self, line: _Line, boot: str, running: set[tuple[str, int]]) -> int:
+    def _greet(self, line: _Line, boot: str, running: set[tuple[str, int]], start: Command | None) -> int:
         """Begin the line anew: what is said once is repeated; the rest as far as the agent has not fetched it."""
         channel = line.channel
         rest = [command for command in channel.line if command.kind not in ONCE]
         acked = channel.acked if channel.boot == boot else 0  # it merely lost its connection
         after = channel.hello(boot)
         channel.acked = acked
-        if line.key not in running and (line.gone or "start" not in line.told):
-            # It has nothing, and nothing is due: it says so, and ends.
-            line.told.setdefault("stop", Command(0, "stop", line.workload, line.incarnation))
+        if line.key not in running:
+            if start is not None:
+                line.told.setdefault("start", start)
+            if line.gone or "start" not in line.told:
+                # It has nothing, and nothing is due: it says so, and ends.
+                line.told.setdefault("stop", Command(0, "stop", line.workload, line.incarnation))
         for kind in ("start", "preempt", "stop"):
             if kind in line.told and (kind != "start" or line.key not in running):
                 line.send(line.told[kind])
