@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from tests.kube.answers import invalid
+from tests.kube.answers import Refused, invalid
 from tests.kube.resources import DNS_LABEL, Resource
 
 Causes = list[tuple[str, str]]
@@ -63,7 +63,10 @@ def check_new(resource: Resource, obj: Mapping[str, Any]) -> None:
     check_metadata(resource, obj["metadata"])
     causes: Causes = []
     if resource.plural == "pods":
-        causes = list(_pod_causes(obj.get("spec") or {}))
+        try:
+            causes = list(_pod_causes(obj.get("spec") or {}))
+        except ValueError as error:
+            raise Refused(400, f'Pod in version "v1" cannot be handled as a Pod: quantities must match the regular expression: {error}') from error
     elif resource.plural == "secrets":
         causes = list(_secret_causes(obj))
     elif resource.plural == "services" and not (obj.get("spec") or {}).get("ports") and obj["spec"].get("clusterIP") != "None":
@@ -162,7 +165,10 @@ def fill_in(resource: Resource, obj: dict[str, Any]) -> None:
         obj.setdefault("spec", {})["finalizers"] = ["kubernetes"]
         obj["status"] = {"phase": "Active"}
     elif resource.plural == "nodes":
-        obj.setdefault("spec", {})
+        # Until the node controller has looked at its conditions.
+        taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        spec = obj.setdefault("spec", {})
+        spec["taints"] = [*(spec.get("taints") or []), taint]
         obj.setdefault("status", {})
         capacity = obj["status"].get("capacity")
         if capacity:

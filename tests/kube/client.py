@@ -135,7 +135,8 @@ class KubeletClient:
                 if status < 300:
                     value: dict[str, Any] = json.loads(text)
                     return value
-                if status in {404, 409, 410}:
+                # A status of another object by this name is refused by its uid.
+                if status in {404, 409, 410} or (status == 422 and "metadata.uid" in text):
                     raise Gone(text)
                 if status < 500 and status != 429:
                     raise Refusal(f"{method} {path}: {status} {text}")

@@ -132,7 +132,13 @@ def make_cluster(
     namespace = f"t-{secrets.token_hex(4)}"
     client = KubeClient(kubeconfig)
     client.create("namespaces", "", {"metadata": {"name": namespace}})
-    wait_until(lambda: client.get("serviceaccounts", namespace, "default"), 30.0, f"the default ServiceAccount of {namespace}")
+    probe = pod("probe")
+    # Until its default ServiceAccount is there, and in old releases the token of that.
+    wait_until(
+        lambda: client.call("POST", path_of("pods", namespace), probe, query={"dryRun": "All"}).is_success,
+        30.0,
+        f"the default ServiceAccount of {namespace}",
+    )
     return Cluster(kind, kubeconfig, client, namespace, folder, fake, plane)
 
 

@@ -138,10 +138,9 @@ class Controllers:
 
 
 def _illness(node: Mapping[str, Any]) -> str:
-    """Which taint a node's Ready condition asks for. A node that has said nothing yet is not ready."""
-    ready = next((c for c in node.get("status", {}).get("conditions", []) if c["type"] == "Ready"), None)
-    status = "False" if ready is None else ready["status"]
-    return {"True": "", "False": "not-ready"}.get(status, "unreachable")
+    """Which taint a node's Ready condition asks for; "" for none."""
+    ready = next((c["status"] for c in node.get("status", {}).get("conditions") or [] if c["type"] == "Ready"), "True")
+    return {"True": "", "False": "not-ready"}.get(ready, "unreachable")
 
 
 def _stays_s(pod: Item, taints: list[dict[str, Any]], now: datetime) -> float | None:

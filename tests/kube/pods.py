@@ -21,12 +21,13 @@ def bind(store: Store, namespace: str, name: str, binding: Mapping[str, Any]) ->
     if target.get("kind") not in {None, "", "Node"}:
         raise invalid(PODS, name, [("target.kind", f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"')])
     if not target.get("name"):
-        raise invalid(PODS, name, [("target.name", "Required value")])
+        # So the API server: what it can't validate here is its own error.
+        raise Refused(500, "target.name: Required value", "")
     pod = store.get(PODS, namespace, name)
     if pod.obj["metadata"].get("deletionTimestamp"):
-        raise conflict(PODS, name, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise _unbindable(name, f"pod {name} is being deleted, cannot be assigned to a host")
     if node := pod.obj["spec"].get("nodeName"):
-        raise conflict(PODS, name, f'pod {name} is already assigned to node "{node}"')
+        raise _unbindable(name, f'pod {name} is already assigned to node "{node}"')
     metadata = {**pod.obj["metadata"]}
     if added := (binding.get("metadata") or {}).get("annotations"):
         metadata["annotations"] = {**metadata.get("annotations", {}), **added}
@@ -43,14 +44,19 @@ def bind(store: Store, namespace: str, name: str, binding: Mapping[str, Any]) ->
     )
 
 
+def _unbindable(name: str, why: str) -> Refused:
+    message = f'Operation cannot be fulfilled on pods/binding "{name}": {why}'
+    return Refused(409, message, details={"name": name, "kind": "pods/binding"})
+
+
 def check_preconditions(item: Item, options: Mapping[str, Any]) -> None:
     wanted = options.get("preconditions") or {}
     metadata = item.obj["metadata"]
     for field, key in (("uid", "uid"), ("resourceVersion", "resourceVersion")):
         if wanted.get(field) not in {None, metadata[key]}:
             label = "UID" if field == "uid" else "ResourceVersion"
-            why = f"Precondition failed: {label} in precondition: {wanted[field]}, {label} in object meta: {metadata[key]}"
-            raise conflict(item.resource, item.name, why)
+            told = f"the {label} in the precondition ({wanted[field]}) does not match the {label} in record ({metadata[key]})"
+            raise conflict(item.resource, item.name, f"{told}. The object might have been deleted and then recreated")
 
 
 def delete(store: Store, item: Item, options: Mapping[str, Any]) -> Item:
@@ -69,10 +75,10 @@ def delete(store: Store, item: Item, options: Mapping[str, Any]) -> Item:
         grace = 0
     else:
         grace = int(spec.get("terminationGracePeriodSeconds", 0) if asked is None else asked)
-    if grace == 0 and not metadata.get("finalizers"):
-        return store.remove(item)
     marked = {**metadata, "deletionTimestamp": stamp(since + timedelta(seconds=grace)), "deletionGracePeriodSeconds": grace}
-    return store.replace(item, {**item.obj, "metadata": marked})
+    # A pod that goes at once is marked before, too: watches see both.
+    going = store.replace(item, {**item.obj, "metadata": marked})
+    return going if grace or metadata.get("finalizers") else store.remove(going)
 
 
 def check_eviction(store: Store, pod: Item) -> None:

@@ -71,6 +71,8 @@ class Verbs:
         else:
             matches = selected(asked.resource, asked.query.get("labelSelector", ""), asked.query.get("fieldSelector", ""))
             version = self._store.version
+            if (least := asked.number("resourceVersion") or 0) > version:
+                raise Refused(504, f"Timeout: Too large resource version: {least}, current: {version}")
             rest = [item for item in self._store.items(asked.resource, asked.namespace) if matches(item.obj)]
         metadata: dict[str, Any] = {"resourceVersion": str(version)}
         shown = rest[:limit] if limit else rest
@@ -176,8 +178,8 @@ class Verbs:
         except ValueError as error:
             raise Refused(400, f"the body is no JSON: {error}") from error
         obj = patched(item.obj, patch, asked.content_type)
-        if obj["metadata"].get("uid") != item.uid:
-            pods.check_preconditions(item, {"preconditions": {"uid": obj["metadata"].get("uid")}})
+        if (uid := obj["metadata"].get("uid")) != item.uid:
+            raise invalid(item.resource, item.name, [("metadata.uid", f'Invalid value: "{uid}": field is immutable')])
         return 200, self._write(asked, item, obj)
 
     # ------------------------------------------------------------------ deleting
