@@ -118,8 +118,8 @@ class Report:
                              "red", "size_bytes", "seconds", "reason"}]}, the worst first
       ``restored``           {"id", "lost": [[name, reason]]} answer to ``restore``
       ``restore_failed``     {"reason"}
-      ``released``           {"busy": bool, "unsaved"?: [[cell, reason]]}; all processes gone, GPUs really free; what no
-                             checkpoint holds
+      ``released``           {"busy": bool, "unsaved"?: [[cell, reason]], "why"?: str}; all processes gone, GPUs really free;
+                             what no checkpoint holds; what made it end, where nobody has told it to
       ``exited``             {"outcome": "completed"|"failed"|"timed out", "code": int, "reason": str}; likewise
     """
 

@@ -68,6 +68,7 @@ class Kubelets:
         self.path = f"/api/v1/namespaces/{namespace}/pods"
         self.deaf: set[str] = set()
         self.silent = False  # agents say nothing
+        self.told: dict[str, str] = {}  # MASTER_ADDR by pod
         self.agents: dict[str, asyncio.Task[None]] = {}
         self.started: list[str] = []
         self._ending: set[str] = set()
@@ -131,6 +132,17 @@ class Kubelets:
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
         await self._insist("DELETE", f"{self.path}/{pod['metadata']['name']}", body)
 
+    async def look_again(self) -> None:
+        """At all pods, as a kubelet does that has started again."""
+        for pod in list(self.pods.objects.values()):
+            self._changed(Change("modified", pod))
+
+    async def status_of(self, name: str, phase: str, state: dict[str, Any], **more: Any) -> None:
+        """The same, by the pod's name; its agent is dead then."""
+        (pod,) = [one for one in self.pods.objects.values() if one["metadata"]["name"] == name]
+        self.agents.pop(pod["metadata"]["uid"]).cancel()
+        await self.status(pod, phase, state, **more)
+
     async def status(self, pod: Object, phase: str, state: dict[str, Any], **more: Any) -> None:
         """Say how a pod is."""
         container = {"name": "workload", "image": "x", "imageID": "", "ready": phase == "Running", "restartCount": 0, "state": state}
@@ -183,6 +195,8 @@ class NoopAgent:
                 after = command.seq
                 if command.kind == "start":
                     self._runs = True
+                    if (address := command.args["launch"]["env"].get("MASTER_ADDR")) is not None:
+                        self._kubelets.told[self.name] = address
                     await self._say(lines, "serving", generation=1, devices=["0"])
                 elif command.kind in {"preempt", "stop"}:
                     await self._say(lines, "released", busy=True)
@@ -269,6 +283,23 @@ class Backend:
             raise AssertionError(f"{err}; it is {await self.get(name)}, {detail.remark!r}, {detail.parts}") from None
         return found
 
+    async def await_incarnation(self, name: str, incarnation: int, phase: Phase = Phase.RUNNING) -> Workload:
+        """How it is as soon as it has been started so often, and is in this phase."""
+
+        async def probe() -> Workload | None:
+            found = await self.get(name)
+            return found if found.incarnation == incarnation and found.phase is phase else None
+
+        try:
+            found: Workload = await until(f"start {incarnation} of {name}", probe)
+        except AssertionError as err:
+            raise AssertionError(f"{err}; it is {await self.get(name)}, {self.remark(name)!r}") from None
+        return found
+
+    def remark(self, name: str) -> str:
+        """What its owner is told of it."""
+        return self.runtime.detail(WorkloadId(name)).remark
+
     async def node(self, name: str) -> Any:
         """A node of the core; None: it knows none."""
         found = await self.runtime.read(lambda state: [one for one in state.nodes() if one.node.name == name])
@@ -344,6 +375,26 @@ class World:
         found = await self.api.call("GET", self.path, query={"labelSelector": f"{MANAGED_BY}={MANAGER}"})
         items: list[Object] = found["items"]
         return items
+
+    async def no_pods(self) -> bool:
+        """Whether all are gone."""
+        return not await self.pods()
+
+    async def deleted(self, name: str) -> Object | None:
+        """A pod that somebody has asked to go; None: nobody has."""
+        pod = await self.api.call("GET", f"{self.path}/{name}")
+        return pod if "deletionTimestamp" in pod["metadata"] else None
+
+    async def gone(self, name: str) -> bool:
+        """Whether there is no such pod any more."""
+        return name not in [pod["metadata"]["name"] for pod in await self.pods()]
+
+    async def evict(self, name: str) -> None:
+        """As `kubectl drain` does."""
+        versions = await self.api.call("GET", "/apis/policy")
+        known = {one["version"] for one in versions.get("versions", [])}
+        body = {"apiVersion": f"policy/{'v1' if 'v1' in known else 'v1beta1'}", "kind": "Eviction"}
+        await self.api.call("POST", f"{self.path}/{name}/eviction", body | {"metadata": {"name": name}})
 
     async def leave(self) -> None:
         """Take the nodes away."""

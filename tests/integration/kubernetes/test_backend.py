@@ -42,3 +42,55 @@ async def test_a_preemption_moves_and_leaves_nothing(tmp_path: Path, server: Ser
         await backend.cancel("p")
         await backend.await_phase("v", Phase.RUNNING, wait_s=90)
         await until("nothing of p", lambda: "gpufair-p-1-0" not in backend.cluster.lives)
+
+
+async def test_a_gang_has_a_pod_on_each_node_and_meets_at_the_first(tmp_path: Path, server: Server) -> None:
+    """Each is told the address of the first, which is known once that runs; the gang starts and stops whole."""
+    async with world(tmp_path, server) as it:
+        await it.add_node("n2")
+        backend = await it.begin()
+        for node in ("n1", "n2"):
+            await backend.await_node(it.named(node), gpus=4)
+        await backend.submit("g", gpus=4, nodes=2)
+        running = await backend.await_phase("g", Phase.RUNNING)
+        assert {node for node, _ in running.devices} == {it.named("n1"), it.named("n2")}
+        assert sorted(it.kubelets.started) == ["gpufair-g-1-0", "gpufair-g-1-1"]
+        # On the test's kubelets each pod has this address.
+        assert it.kubelets.told == {"gpufair-g-1-0": "127.0.0.1", "gpufair-g-1-1": "127.0.0.1"}
+        await backend.cancel("g")
+        await backend.await_phase("g", Phase.ENDED)
+        await until("no pod", it.no_pods)
+
+
+async def test_a_pod_that_somebody_deletes_is_queued_again(tmp_path: Path, server: Server) -> None:
+    """`kubectl delete pod` is a notice like any other: its agent leaves in order, and the workload starts again."""
+    async with world(tmp_path, server) as it:
+        backend = await it.begin()
+        await backend.submit("w", gpus=2)
+        await backend.await_phase("w", Phase.RUNNING)
+        await it.api.call("DELETE", f"{it.path}/gpufair-w-1-0")
+        again = await backend.await_incarnation("w", 2)
+        assert (again.phase, it.kubelets.started[-1]) == (Phase.RUNNING, "gpufair-w-2-0")
+
+
+async def test_an_end_without_a_word_is_explained_to_the_owner(tmp_path: Path, server: Server) -> None:
+    """A pod whose agent was killed for memory has failed; one that was evicted goes on elsewhere; both say why."""
+    async with world(tmp_path, server) as it:
+        it.kubelets.silent = True
+        backend = await it.begin()
+        await backend.submit("oom", gpus=1)
+        await until("a pod", lambda: "gpufair-oom-1-0" in it.kubelets.started)
+        ended = {"exitCode": 137, "reason": "OOMKilled", "startedAt": None, "finishedAt": None}
+        await it.kubelets.status_of("gpufair-oom-1-0", "Failed", {"terminated": ended})
+        failed = await backend.await_phase("oom", Phase.ENDED)
+        assert "memory" in failed.reason
+        await backend.submit("put-out", gpus=1)
+        await until("a pod", lambda: "gpufair-put-out-1-0" in it.kubelets.started)
+        await it.cordon("n1")  # so that it waits
+        await backend.await_node(it.named("n1"), cordoned=True)
+        await it.kubelets.status_of(
+            "gpufair-put-out-1-0", "Failed", {"terminated": ended | {"reason": "Error"}}, reason="Evicted", message="disk"
+        )
+        await backend.await_phase("put-out", Phase.QUEUED)
+        assert "evicted" in backend.remark("put-out")
+        await until("the old pod to be gone", lambda: "gpufair-put-out-1-0" not in backend.cluster.lives)

@@ -169,8 +169,8 @@ class AgentHub:
         self._dispatcher.channel(node).require(boot)
         await self._runtime.do(lambda turn: self._reader.final_word(turn, node, report))
 
-    async def gone(self, node: str, boot: str, workload: str, incarnation: int) -> None:
-        """A workload runs on a node no more, and left no word of its own.
+    async def gone(self, node: str, boot: str, workload: str, incarnation: int, why: str = "") -> None:
+        """A workload runs on a node no more, and left no word of its own. ``why``: for its owner.
 
         Raises:
             HelloFirst: The boot is not known.
@@ -180,11 +180,14 @@ class AgentHub:
         channel.require(boot)
 
         def step(turn: Turn) -> None:
+            shut = self.kept.shut(turn, node, self._expected.get(node))
             for one in _held_on(turn.state, node):
                 if (one.id, one.incarnation) == (workload, incarnation) and node in hosts(one):
-                    self._reader.gone(turn, node, one)
+                    self._reader.gone(turn, node, one, why)
             channel.ended(workload, incarnation)
             self._rejoin(turn, node)
+            if shut:
+                turn.handle(ev.NodeUncordoned(turn.now, turn.cause(), NodeName(node)))
 
         await self._runtime.do(step)
 
@@ -326,6 +329,8 @@ class AgentHub:
                     self._dispatcher.channel(node).send(pending.kind, workload.id, workload.incarnation, pending.args)
 
     def _take(self, turn: Turn, node: str, reports: Sequence[Report]) -> None:
+        freed = any(report.kind in TERMINAL for report in reports)
+        shut = freed and self.kept.shut(turn, node, self._expected.get(node))
         for report in reports:
             try:
                 self._reader.take(turn, node, report)
@@ -338,6 +343,8 @@ class AgentHub:
                 self._dispatcher.channel(node).ended(report.workload, report.incarnation)
         self._reader.measured(turn, node, reports)
         self._rejoin(turn, node)
+        if shut:
+            turn.handle(ev.NodeUncordoned(turn.now, turn.cause(), NodeName(node)))
 
     # -- watching -------------------------------------------------------------------------------------------------
 

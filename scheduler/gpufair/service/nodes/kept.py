@@ -47,6 +47,24 @@ class KeptNodes:
             node = replace(node, labels=MappingProxyType({**node.labels, CLOSED_BY: CLUSTER}))
         return _with_held(node, known, state)
 
+    def shut(self, turn: Turn, node: str, inventory: NodeInventory | None) -> bool:
+        """Before something is freed on a node that has less by now than is held on it: nobody is to be given what it had.
+
+        Returns: Whether it was closed for that; it is to be opened when it has been told anew.
+        """
+        known = turn.state.facts.nodes.get(NodeName(node))
+        if known is None or inventory is None or node not in self.names or known.lost or known.cordoned:
+            return False
+        has, offers = known.node, node_of(inventory)
+        if offers.gpus >= has.gpus and (offers.cpus or 0) >= (has.cpus or 0) and (offers.memory or 0) >= (has.memory or 0):
+            return False
+        # Who is there unprotected would be told to leave a closed node.
+        holders = [turn.state.workload(one).held for one in known.holders]
+        if sum(held is not None and held.protected_until <= turn.now for held in holders) > 1:
+            return False
+        turn.handle(ev.NodeCordoned(turn.now, turn.cause(), known.node.name))
+        return True
+
     def align(self, turn: Turn, node: str) -> None:
         """Cordon a node that its cluster has closed; open one that is closed for that alone, and it is no more."""
         known = turn.state.facts.nodes.get(NodeName(node))

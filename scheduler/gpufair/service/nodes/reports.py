@@ -104,9 +104,9 @@ class ReportReader:
             turn.set_detail(workload, replace(detail, busy=kept + now), durable=False, news=False)
         _measure(turn, node, span, samples)
 
-    def gone(self, turn: Turn, node: str, workload: Workload) -> None:
-        """The node says that it doesn't run a workload which, by the state, holds GPUs there."""
-        self._part_gone(turn, node, workload, "released", {"busy": workload.busy})
+    def gone(self, turn: Turn, node: str, workload: Workload, why: str = "") -> None:
+        """The node says that it doesn't run a workload which, by the state, holds GPUs there. ``why``: for its owner."""
+        self._part_gone(turn, node, workload, "released", {"busy": workload.busy, "why": why})
 
     def final_word(self, turn: Turn, node: str, report: Report) -> None:
         """All processes of a workload on a node have ended, and said this. It holds its GPUs until they are free as well.
@@ -288,6 +288,9 @@ class ReportReader:
             session = self._session(turn, workload)
             unsaved = tuple((str(cell), str(why)) for cell, why in unsaved)
             turn.set_detail(session.id, replace(turn.detail(session.id), unsaved=unsaved))
+        if why := body.get("why"):
+            for one in {workload.id, self._session(turn, workload).id}:
+                turn.set_detail(one, replace(turn.detail(one), died_of=str(why)))
         parts = replace(parts, gone={node: (kind, body)} | parts.gone)  # its first word is the one that it had to say
         places = hosts(workload)
         missing = [place for place in places if place not in parts.gone]
@@ -306,7 +309,9 @@ def _ended(report: Report) -> dict[str, Any]:
         return {"reason": fields.reason(report)}
     if report.kind == "released":
         unsaved = [list(pair) for pair in fields.pairs(report, "unsaved")]
-        return {"busy": report.body.get("busy") is True} | ({"unsaved": unsaved} if unsaved else {})
+        why = str(report.body.get("why") or "")[:fields.LONGEST]
+        more = {"unsaved": unsaved, "why": why}
+        return {"busy": report.body.get("busy") is True} | {key: value for key, value in more.items() if value}
     if report.kind != "exited":
         raise WireError(f"{report.kind[:80]!r} is no end; that is one of {', '.join(sorted(TERMINAL))}")
     outcome = report.body.get("outcome")

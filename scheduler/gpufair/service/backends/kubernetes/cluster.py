@@ -15,8 +15,9 @@ from typing import Any, Final, Self
 from gpufair.core.errors import GpufairError, UnknownWorkload
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
-from gpufair.service.backends.kubernetes import inventory, names, survey
+from gpufair.service.backends.kubernetes import gangs, inventory, names, survey
 from gpufair.service.backends.kubernetes.api import Api, Limits
+from gpufair.service.backends.kubernetes.gangs import rank_of
 from gpufair.service.backends.kubernetes.lease import Lease
 from gpufair.service.backends.kubernetes.missed import heeded, missed
 from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, pod_name
@@ -30,6 +31,7 @@ from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
 from gpufair.service.nodes.pods import PodLines
+from gpufair.service.problems import UnknownPod
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from gpufair.service.settings.pod_template import PodTemplate
@@ -131,7 +133,10 @@ class KubernetesCluster:
             due = found.incarnation == life.key.incarnation
             return self.site.dispatcher.start_again(found, place.node, state) if due else None
 
-        return await self.site.runtime.read(look)
+        start = await self.site.runtime.read(look)
+        if start is not None and (start := gangs.met(start, self.lives)) is None:
+            raise UnknownPod(pod)  # where its gang meets is not known yet: it asks again
+        return start
 
     # -- watching -------------------------------------------------------------------------------------------------
 
@@ -144,6 +149,10 @@ class KubernetesCluster:
         name, deleted = str(meta["name"]), change.kind == "deleted"
         if (life := self.lives.get(name)) is not None:
             life.observe(pod, deleted=deleted)
+            if change.before is not None and _address(pod) != _address(change.before):
+                for mate in self.lives.values():
+                    if mate.key.workload == life.key.workload:
+                        mate.hint()
         elif deleted:
             self._strangers.pop(name, None)
         else:
@@ -236,22 +245,20 @@ class KubernetesCluster:
             home = homes[name] or survey.place_of(strangers[name], self._kept)
             kept = self._kept.get(home)
             if kept is None or (key.workload, key.incarnation) in kept.agent.lives:
-                life = PodLife(self.site, None, key, None, strangers[name])
+                life = PodLife(self.site, None, key, None, strangers[name], self.lives)
                 life.abandon()
             else:
-                life = PodLife(self.site, kept.agent, key, kept.place, strangers[name])
+                life = PodLife(self.site, kept.agent, key, kept.place, strangers[name], self.lives)
                 kept.agent.join(life)
             self._live(life)
 
     def _begin(self, agent: VirtualAgent, command: Command) -> PodLife:
-        env = (command.args.get("launch") or {}).get("env") or {}
-        rank = env.get("GPUFAIR_NODE_RANK", "0")
-        key = PodKey(WorkloadId(command.workload), command.incarnation, int(rank) if str(rank).isdecimal() else 0)
+        key = PodKey(WorkloadId(command.workload), command.incarnation, rank_of(command))
         place = self._kept[agent.node].place
         if (known := self.lives.get(pod_name(key))) is not None:
             known.claim(agent, place)
             return known
-        life = PodLife(self.site, agent, key, place)
+        life = PodLife(self.site, agent, key, place, mates=self.lives)
         if (stranger := self._strangers.pop(life.name, None)) is not None:
             life.observe(stranger)
         self._live(life)
@@ -293,6 +300,10 @@ def _home(state: State, key: PodKey) -> str:
     if held is None or held.incarnation != key.incarnation or key.rank >= len(held.leases):
         return ""
     return str(held.leases[key.rank].node)
+
+
+def _address(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("podIP") or "")
 
 
 def _identity() -> str:

@@ -71,6 +71,7 @@ class Made:
     """
 
     uid: str = ""
+    published: bool = False
     secret: bool = False
     bound: bool = False
     perhaps: bool = False
@@ -88,7 +89,7 @@ class Made:
         """It was seen."""
         self.uid = str(pod["metadata"].get("uid", ""))
         if (pod.get("spec") or {}).get("nodeName"):
-            self.bound = self.secret = True
+            self.bound = self.secret = self.published = True
 
 
 async def next_step(site: Site, key: PodKey, place: Place, start: Command, made: Made) -> None:
@@ -102,6 +103,8 @@ async def next_step(site: Site, key: PodKey, place: Place, start: Command, made:
     try:
         if not made.uid:
             await _make(site, key, place, start, made)
+        elif not made.published:
+            await _publish(site, await _order(site, key, place, start), made)
         elif not made.secret:
             await _confide(site, await _order(site, key, place, start), made)
         else:
@@ -167,6 +170,17 @@ def _make_folders(order: PodOrder, manifest: Mapping[str, Any]) -> None:
         if isinstance(group, int) and path.stat().st_gid != group and os.geteuid() == 0:
             os.chown(path, -1, group)
             path.chmod(0o2770)
+
+
+async def _publish(site: Site, order: PodOrder, made: Made) -> None:
+    """The service by whose names the pods of a gang can find one another. It goes with the first of them."""
+    if order.nodes > 1 and order.key.rank == 0:
+        try:
+            await site.write("POST", site.path("services"), manifests.service(order, site.options, made.uid))
+        except Conflict as conflict:
+            if conflict.kind != "exists":
+                raise
+    made.published = True
 
 
 async def _confide(site: Site, order: PodOrder, made: Made) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import WorkloadId
-from gpufair.service.backends.kubernetes import explain, placing
+from gpufair.service.backends.kubernetes import explain, gangs, placing
 from gpufair.service.backends.kubernetes.api import Pause
 from gpufair.service.backends.kubernetes.ending import Leaving, ended, last_report, remove, sooner
 from gpufair.service.backends.kubernetes.explain import Ending, Verdict
@@ -38,9 +38,17 @@ _log = logging.getLogger(__name__)
 
 
 class PodLife:
-    """``place``: where it belongs; None for one that nobody wants. ``pod``: as it was found."""
+    """``place``: where it belongs; None for one that nobody wants. ``pod``: as it was found. ``mates``: all lives, by name."""
 
-    def __init__(self, site: Site, agent: VirtualAgent | None, key: PodKey, place: Place | None, pod: Object | None = None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        agent: VirtualAgent | None,
+        key: PodKey,
+        place: Place | None,
+        pod: Object | None = None,
+        mates: Mapping[str, PodLife] | None = None,
+    ) -> None:
         self.key: Final = key
         self.name: Final = pod_name(key)
         self.place = place
@@ -51,6 +59,7 @@ class PodLife:
         self.made = placing.Made.of(pod)
         self.gone = self.over = False
         self._site, self._agent = site, agent
+        self._mates: Mapping[str, PodLife] = {} if mates is None else mates
         self._worded = self._asked_in = self._told = False
         self._changed = asyncio.Event()
         self._pause = Pause(0.1, 5.0)
@@ -68,13 +77,11 @@ class PodLife:
         """It is to run this. Twice is once."""
         if self.start is None:
             self.start = command
-            self._asked_in = True
-            self._site.lines.expect(self.name, command)
             self._wake()
 
     def welcome(self) -> None:
         """Its agent may come in: what it is to do is known."""
-        if not self._asked_in and not self.over:
+        if not self._asked_in and not self.over and self.start is None:
             self._asked_in = True
             self._site.lines.adopt(self.name, WorkloadId(self.key.workload), self.key.incarnation)
 
@@ -166,6 +173,8 @@ class PodLife:
             return await self._end()
         if self.leaving is not None:
             return await self._go(self.leaving)
+        if self.start is not None and not self._asked_in:
+            self._call_in(self.start)
         if self.start is not None and not self.made.bound:
             assert self.place is not None
             try:
@@ -175,10 +184,17 @@ class PodLife:
             return 0.0
         return await self._look_on()
 
+    def _call_in(self, start: Command) -> None:
+        """Have its agent told to start; in a gang as soon as it is known where the first of them is."""
+        if (told := gangs.met(start, self._mates)) is not None:
+            self._asked_in = True
+            self._site.lines.expect(self.name, told)
+
     async def _look_on(self) -> float | None:
         """It is bound: see that it comes up, and tell its owner why it does not."""
+        waits_for_mates = self.start is not None and not self._asked_in
         if self.seen is None or begun(self.seen):
-            return None
+            return gangs.LOOK_S if waits_for_mates else None
         site, events = self._site, self._site.events.get(self.made.uid, ())
         now, within = site.runtime.now(), site.options.start_within
         if (verdict := explain.verdict(self.seen, events, now=now, start_within=within)) is not None:
@@ -228,13 +244,15 @@ class PodLife:
         verdict = self.verdict
         if verdict is None and not self._worded and self.leaving is None:
             verdict = self._judged()
+        if verdict is not None and verdict.ending is not Ending.ENDED:
+            _log.warning("pod %s: %s", self.name, verdict.text)
         found = last_report(verdict, begun=self.seen is not None and begun(self.seen))
-        if verdict is not None and (found is None or found[0] == "released") and verdict.ending is not Ending.ENDED:
-            await agent.report(self.workload, "remark", {"text": verdict.text})
+        why = "" if verdict is None or verdict.ending is Ending.ENDED else verdict.text
         if found is None:
-            await agent.gone(self.workload)
+            await agent.gone(self.workload, why)
         else:
-            await agent.report(self.workload, *found)
+            kind, body = found
+            await agent.report(self.workload, kind, body | ({"why": why} if kind == "released" else {}))
 
     def _judged(self) -> Verdict | None:
         site = self._site

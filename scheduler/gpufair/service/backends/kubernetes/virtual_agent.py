@@ -169,9 +169,9 @@ class VirtualAgent:
 
         return await self._insist(say)
 
-    async def gone(self, key: tuple[str, int]) -> bool:
+    async def gone(self, key: tuple[str, int], why: str = "") -> bool:
         """Report that a workload runs here no more, and left no word. As with ``report``."""
-        return await self._insist(lambda: self._hub.gone(self.node, self._boot, *key))
+        return await self._insist(lambda: self._hub.gone(self.node, self._boot, *key, why))
 
     async def _insist(self, say: Callable[[], Any]) -> bool:
         while self.there:
