@@ -236,7 +236,7 @@ class Backend:
             POOL, self.options, runtime=self.runtime, hub=self.hub, dispatcher=dispatcher, lines=self.lines, key=secrets,
             template_of=lambda _: PodTemplate(), deposed=self.deposed.set,
         )  # fmt: skip
-        self.lines.on_reports, self.lines.start_of = self.cluster.heard, self.cluster.start_of
+        self.lines.on_reports = self.cluster.heard
         self.cluster.start()
 
     async def close(self) -> None:

@@ -191,6 +191,12 @@ class AgentHub:
 
         await self._runtime.do(step)
 
+    async def coming(self, node: str) -> set[tuple[str, int]]:
+        """Which workloads (with their incarnations) are to come up on a node, and not up yet."""
+        return await self._runtime.read(
+            lambda state: {(str(one.id), one.incarnation) for one in _held_on(state, node) if one.phase in COMING}
+        )
+
     # -- towards the agents ---------------------------------------------------------------------------------------
 
     async def hello(self, node: str, hello: AgentHello, *, again: bool = False) -> dict[str, object]:

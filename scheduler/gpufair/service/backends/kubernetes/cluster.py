@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from gpufair.core.errors import GpufairError, UnknownWorkload
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
-from gpufair.service.backends.kubernetes import gangs, inventory, names, survey
+from gpufair.service.backends.kubernetes import inventory, names, survey
 from gpufair.service.backends.kubernetes.api import Api, Limits
 from gpufair.service.backends.kubernetes.gangs import rank_of
 from gpufair.service.backends.kubernetes.lease import Lease
@@ -31,7 +31,6 @@ from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
 from gpufair.service.nodes.pods import PodLines
-from gpufair.service.problems import UnknownPod
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from gpufair.service.settings.pod_template import PodTemplate
@@ -117,26 +116,6 @@ class KubernetesCluster:
     async def heard(self, pod: str, reports: Sequence[Report]) -> None:
         """The agent in a pod reports. Raises ``GpufairError`` where that could not be kept."""
         await self.lives[pod].heard(reports)
-
-    async def start_of(self, pod: str) -> Command | None:
-        """The start that is due of a pod whose agent has nothing yet; None: none is."""
-        life = self.lives[pod]
-        place, workload = life.place, life.key.workload
-        if place is None or life.leaving is not None:
-            return None
-
-        def look(state: State) -> Command | None:
-            try:
-                found = state.workload(workload)
-            except UnknownWorkload:
-                return None
-            due = found.incarnation == life.key.incarnation
-            return self.site.dispatcher.start_again(found, place.node, state) if due else None
-
-        start = await self.site.runtime.read(look)
-        if start is not None and (start := gangs.met(start, self.lives)) is None:
-            raise UnknownPod(pod)  # where its gang meets is not known yet: it asks again
-        return start
 
     # -- watching -------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from gpufair.service.problems import UnknownPod
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.settings.config import Config
 from gpufair.service.settings.pod_template import PodTemplate
-from gpufair.wire import Command, Report
+from gpufair.wire import Report
 
 
 def kept_pools(config: Config) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ class KubernetesPools:
     def __init__(self, clusters: Sequence[KubernetesCluster], lines: PodLines) -> None:
         self.clusters = tuple(clusters)
         if self.clusters:
-            lines.on_reports, lines.start_of = self._heard, self._start_of
+            lines.on_reports = self._heard
 
     @classmethod
     async def open(
@@ -80,14 +80,9 @@ class KubernetesPools:
         for cluster in self.clusters:
             await cluster.close()
 
-    def _of(self, pod: str) -> KubernetesCluster:
+    async def _heard(self, pod: str, reports: Sequence[Report]) -> None:
         for cluster in self.clusters:
             if pod in cluster.lives:
-                return cluster
+                await cluster.heard(pod, reports)
+                return
         raise UnknownPod(pod)
-
-    async def _heard(self, pod: str, reports: Sequence[Report]) -> None:
-        await self._of(pod).heard(pod, reports)
-
-    async def _start_of(self, pod: str) -> Command | None:
-        return await self._of(pod).start_of(pod)

@@ -102,8 +102,10 @@ class VirtualAgent:
         await self._heed(self)
         # What is repeated comes first: pods are asked in only when it is known what they are to do.
         after = self._carry_out(await self._hub.commands(self.node, after, boot, 0.0), after)
-        for life in self.lives.values():
-            life.welcome()
+        coming = await self._hub.coming(self.node)
+        for key, life in self.lives.items():
+            if key not in coming:  # else its start comes, even if it has to wait for a stray to go
+                life.welcome()
         self._greeted.set()
         while True:
             after = self._carry_out(await self._hub.commands(self.node, after, boot), after)
