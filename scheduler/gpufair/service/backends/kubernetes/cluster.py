@@ -17,8 +17,10 @@ from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
 from gpufair.service.backends.kubernetes import inventory, names, survey
 from gpufair.service.backends.kubernetes.api import Api, Limits
+from gpufair.service.backends.kubernetes.foreign import ForeignPods
 from gpufair.service.backends.kubernetes.gangs import rank_of
 from gpufair.service.backends.kubernetes.lease import Lease
+from gpufair.service.backends.kubernetes.life import Life
 from gpufair.service.backends.kubernetes.missed import heeded, missed
 from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, pod_name
 from gpufair.service.backends.kubernetes.placing import Place
@@ -54,6 +56,7 @@ class KubernetesCluster:
         self._strangers: dict[str, Object] = {}
         self._nodes = Reflector(site.api, "/api/v1/nodes", changed=lambda _: self._dirty.set())
         self._pods = Reflector(site.api, "/api/v1/pods", changed=self._pod_changed)
+        self.foreign: Final = ForeignPods(site, self._pods.by_uid, self._spawn)
         self._events = Reflector(
             site.api, site.path("events"), fields="involvedObject.kind=Pod", changed=self._event_told
         )
@@ -123,6 +126,7 @@ class KubernetesCluster:
         pod = change.object
         meta = pod["metadata"]
         if meta.get("namespace") != self.site.options.namespace or not names.is_ours(pod, self.site.pool):
+            self.foreign.observe(change)
             self._dirty.set()
             return
         name, deleted = str(meta["name"]), change.kind == "deleted"
@@ -177,8 +181,9 @@ class KubernetesCluster:
                 site.hub.told(name, [trouble] if trouble else [], None)
             return
         found = inventory.offers(
-            self._nodes.objects.values(), self._pods.objects.values(), site.pool, site.options, site.runtime.now()
-        )
+            self._nodes.objects.values(), self._pods.objects.values(), site.pool, site.options, site.runtime.now(),
+            self.foreign.counted,
+        )  # fmt: skip
         offers = {offer.inventory.name: offer for offer in found}
         for name, offer in offers.items():
             place = Place(name, offer.host, offer.resource)
@@ -186,6 +191,7 @@ class KubernetesCluster:
                 self._keep(name, place)
             self._kept[name].place = place
         await self._adopt()
+        await self.foreign.look(self._pods.objects, self._kept)
         await survey.tell(site, self._kept, offers, trouble)
 
     def _keep(self, name: str, place: Place) -> None:
@@ -231,9 +237,11 @@ class KubernetesCluster:
                 kept.agent.join(life)
             self._live(life)
 
-    def _begin(self, agent: VirtualAgent, command: Command) -> PodLife:
+    def _begin(self, agent: VirtualAgent, command: Command) -> Life:
         key = PodKey(WorkloadId(command.workload), command.incarnation, rank_of(command))
         place = self._kept[agent.node].place
+        if self.foreign.concerns(command):
+            return self.foreign.begin(agent, command, key.rank, place)
         if (known := self.lives.get(pod_name(key))) is not None:
             known.claim(agent, place)
             return known

@@ -51,8 +51,11 @@ def _instant(text: Any) -> float:
         return 0.0
 
 
-async def remove(site: Site, name: str, made: Made, leaving: Leaving) -> bool:
+async def remove(site: Site, name: str, made: Made, leaving: Leaving, path: str = "") -> bool:
     """Ask for the deletion of a pod, if it was not asked to go as early already. Returns whether it is gone.
+
+    Args:
+        path: Where it is, if it is none of ours.
 
     Raises:
         KubernetesProblem: It is to be asked for again.
@@ -68,7 +71,7 @@ async def remove(site: Site, name: str, made: Made, leaving: Leaving) -> bool:
     if grace_s is not None:
         body["gracePeriodSeconds"] = grace_s
     try:
-        await site.write("DELETE", site.path("pods", name), body)
+        await site.write("DELETE", path or site.path("pods", name), body)
     except Missing:
         return True
     except Conflict as conflict:

@@ -82,3 +82,17 @@ def event_at(event: Object) -> int:
         ),
         0,
     )
+
+
+def failure_of(pod: Object) -> tuple[int, str]:
+    """Of a failed pod with any containers: exit status and words of the first that failed; "" where a node or the cluster
+    ended it."""
+    status = pod.get("status") or {}
+    for one in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        ended = (one.get("state") or {}).get("terminated") or {}
+        code = int(ended.get("exitCode") or 0)
+        if code and not status.get("reason"):
+            why = "was killed for using all of its memory" if ended.get("reason") == "OOMKilled" else f"ended with code {code}"
+            said = on_one_line(ended.get("message"))
+            return code, f"container {one.get('name')!r} of pod {name_of(pod)} {why}{f': {said}' if said else ''}"
+    return -1, ""

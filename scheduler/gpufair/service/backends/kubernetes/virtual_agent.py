@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from gpufair.core.errors import GpufairError
-from gpufair.service.backends.kubernetes.pod_life import PodLife
+from gpufair.service.backends.kubernetes.life import Life
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.reports import TERMINAL
 from gpufair.service.problems import HelloFirst, UnknownPod
@@ -38,11 +38,11 @@ class VirtualAgent:
         self,
         node: str,
         hub: AgentHub,
-        begin: Callable[[VirtualAgent, Command], PodLife],
+        begin: Callable[[VirtualAgent, Command], Life],
         heed: Callable[[VirtualAgent], Awaitable[None]],
     ) -> None:
         self.node: Final = node
-        self.lives: Final[dict[tuple[str, int], PodLife]] = {}
+        self.lives: Final[dict[tuple[str, int], Life]] = {}
         self._hub, self._begin, self._heed = hub, begin, heed
         self._over: set[tuple[str, int]] = set()  # have said their last words
         self._boot, self._seq = "", 0
@@ -54,7 +54,7 @@ class VirtualAgent:
         """Whether its node is."""
         return self._there.is_set()
 
-    def join(self, life: PodLife) -> None:
+    def join(self, life: Life) -> None:
         """A pod of its node was found. If nothing was said of it at the last hello, nobody expects it."""
         self.lives[life.workload] = life
         if self._greeted.is_set():

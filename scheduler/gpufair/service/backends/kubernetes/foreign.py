@@ -1,0 +1,191 @@
+"""Anybody's pods: those of other namespaces that ask for our scheduler are workloads, under the same budgets and rules.
+
+What they want is read by ``foreign_wishes``. A workload keeps the uids of its pods in its launch, so that a pod is
+submitted once whatever is restarted; what is to be done with each is in its ``ForeignLife``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpufair.core import events as ev
+from gpufair.core.errors import GpufairError
+from gpufair.core.model import HOLDING, Held, Phase
+from gpufair.core.state import State
+from gpufair.core.units import WorkloadId
+from gpufair.service.backends.kubernetes.foreign_events import TheirPod, Told, tell
+from gpufair.service.backends.kubernetes.foreign_life import ForeignLife
+from gpufair.service.backends.kubernetes.foreign_wishes import LAUNCH, Remark, Wish, namespace_of, pods_of, wishes
+from gpufair.service.backends.kubernetes.names import PodKey
+from gpufair.service.backends.kubernetes.placing import Place
+from gpufair.service.backends.kubernetes.requests import FINISHED
+from gpufair.service.backends.kubernetes.site import Site
+from gpufair.service.backends.kubernetes.survey import Kept
+from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
+from gpufair.service.backends.kubernetes.watch import Change, Object
+from gpufair.service.workloads.asked import Closed
+from gpufair.service.workloads.turn import Turn
+from gpufair.wire import Command
+
+_log = logging.getLogger(__name__)
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """A workload that is pods of others, as the core has it."""
+
+    id: WorkloadId
+    phase: Phase
+    held: Held | None
+    pods: tuple[TheirPod, ...]
+
+
+class ForeignPods:
+    """Of one pool.
+
+    Args:
+        found: A pod of the cluster by its uid, as it is now; None: it is not there.
+        spawn: Runs something beside all else.
+    """
+
+    def __init__(self, site: Site, found: Callable[[str], Object | None], spawn: Spawn) -> None:
+        self.lives: Final[dict[tuple[str, PodKey], ForeignLife]] = {}  # by uid and start
+        self._site, self._found, self._spawn = site, found, spawn
+        self._held: frozenset[str] = frozenset()
+        self._told: dict[str, str] = {}  # by uid, what was last told there
+
+    @property
+    def counted(self) -> set[str]:
+        """Uids of the pods whose GPUs are in the core's books."""
+        return {*self._held, *(uid for uid, _ in self.lives)}
+
+    def concerns(self, command: Command) -> bool:
+        """Whether a start is of such pods."""
+        return bool((command.args.get("launch") or {}).get("type") == LAUNCH)
+
+    def observe(self, change: Change) -> None:
+        """A pod of another namespace has changed."""
+        for life in self.lives.values():
+            life.observe(change.object, deleted=change.kind == "deleted")
+
+    def begin(self, agent: VirtualAgent, command: Command, rank: int, place: Place) -> ForeignLife:
+        """The life of the pod that a start means on this node."""
+        launch = command.args["launch"]
+        name, uid = (str(part) for part in launch["pods"][rank])
+        key = PodKey(WorkloadId(command.workload), command.incarnation, rank)
+        return self._live(agent, key, place, TheirPod(str(launch["namespace"]), name, uid))
+
+    async def look(self, pods: Mapping[Any, Object], kept: Mapping[str, Kept]) -> None:
+        """Submit what is new, end what has no pods any more, and find again what runs. Before the first hello of a node.
+
+        Raises:
+            StoreUnavailable: Something could not be journalled: look again.
+        """
+        known = await self._site.runtime.read(lambda state: _known(state, self._site.pool))
+        self._held = frozenset(pod.uid for one in known if one.phase in HOLDING for pod in one.pods)
+        for one in known:
+            if one.held is not None and one.phase in HOLDING:
+                self._adopt(one, one.held, kept)
+            elif one.phase is not Phase.ENDED and (why := self._orphaned(one)):
+                await self._end(one.id, why)
+        taken = {pod.uid for one in known for pod in one.pods}
+        found, remarks = wishes(pods.values(), self._site.pool, self._site.options, taken)
+        for wish in found:
+            await self._submit(wish)
+        for remark in remarks:
+            self._tell(remark)
+        there = {str(pod["metadata"].get("uid")) for pod in pods.values()}
+        self._told = {uid: text for uid, text in self._told.items() if uid in there}
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _adopt(self, one: Theirs, held: Held, kept: Mapping[str, Kept]) -> None:
+        for rank, (lease, pod) in enumerate(zip(held.leases, one.pods, strict=False)):
+            seen, home = self._found(pod.uid), kept.get(str(lease.node))
+            key = PodKey(one.id, held.incarnation, rank)
+            if seen is None or home is None or (pod.uid, key) in self.lives or (key.workload, key.incarnation) in home.agent.lives:
+                continue
+            if (seen.get("spec") or {}).get("nodeName") == home.place.host:
+                home.agent.join(self._live(home.agent, key, home.place, pod))
+
+    def _orphaned(self, one: Theirs) -> str:
+        """Why a workload that waits can never start; "": it can."""
+        for pod in one.pods:
+            seen = self._found(pod.uid)
+            if seen is None or seen["metadata"].get("deletionTimestamp"):
+                return f"its pod {pod.name} was deleted"
+            if (seen.get("status") or {}).get("phase") in FINISHED:
+                return f"its pod {pod.name} has ended"
+            if node := (seen.get("spec") or {}).get("nodeName"):
+                return f"its pod {pod.name} has {node} for its node, and a pod has one for its whole life"
+        return "" if one.pods else "it names no pods"
+
+    async def _submit(self, wish: Wish) -> None:
+        def step(turn: Turn) -> None:
+            if wish.id not in turn.state.facts.records:
+                turn.handle(ev.Submitted(turn.now, turn.cause(), wish.id, wish.spec))
+
+        try:
+            await self._site.runtime.do(step)
+        except GpufairError as err:
+            for pod in wish.pods:
+                self._tell(Remark(pod, str(err)))
+            return
+        text = f"queued as {wish.id} under {wish.spec.allocation}; `gpufair why {wish.id}` says what it waits for"
+        for pod in wish.pods:
+            self._say(pod, Told.QUEUED, text)
+
+    def _tell(self, remark: Remark) -> None:
+        self._say(remark.pod, Told.REFUSED if remark.wrong else Told.WAITS, remark.text)
+
+    def _say(self, pod: Mapping[str, Any], reason: Told, text: str) -> None:
+        meta = pod["metadata"]
+        uid = str(meta.get("uid"))
+        if self._told.get(uid) != text:
+            self._told[uid] = text
+            self._spawn(tell(self._site, TheirPod(str(meta["namespace"]), str(meta["name"]), uid), reason, text))
+
+    async def _cancel(self, key: PodKey, why: str) -> None:
+        def step(turn: Turn) -> None:
+            record = turn.state.facts.records.get(key.workload)
+            if record is not None and record.phase is not Phase.ENDED and not record.cancelled:
+                turn.handle(ev.Cancelled(turn.now, turn.cause(), key.workload, why))
+
+        await self._site.runtime.do(step)
+
+    async def _end(self, workload: WorkloadId, why: str) -> None:
+        await self._cancel(PodKey(workload, 0), why)
+
+    def _live(self, agent: VirtualAgent, key: PodKey, place: Place, pod: TheirPod) -> ForeignLife:
+        life = ForeignLife(self._site, agent, key, place, pod, self._found(pod.uid), self._cancel)
+        self.lives[pod.uid, key] = life
+        self._spawn(self._run(life))
+        return life
+
+    async def _run(self, life: ForeignLife) -> None:
+        while not life.over:
+            try:
+                await life.run()
+            except Closed:
+                return
+            except Exception:  # noqa: BLE001  # one pod's trouble must not leave it on its own for ever
+                _log.exception("looking after pod %s/%s failed", life.pod.namespace, life.pod.name)
+                await asyncio.sleep(1.0)
+        self.lives.pop((life.pod.uid, life.key), None)
+
+
+def _known(state: State, pool: str) -> list[Theirs]:
+    found = []
+    for record in state.facts.records.values():
+        spec = record.spec
+        if spec.launch.get("type") == LAUNCH and spec.launch.get("pool") == pool:
+            namespace = namespace_of(spec)
+            pods = tuple(TheirPod(namespace, name, uid) for name, uid in pods_of(spec))
+            found.append(Theirs(record.id, record.phase, record.held, pods))
+    return found
