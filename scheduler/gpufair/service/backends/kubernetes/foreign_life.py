@@ -134,7 +134,7 @@ class ForeignLife:
 
     async def _step(self) -> float | None:
         """Do what is due now. Returns after how many seconds to look again at the latest; None: when something changes."""
-        if self.gone or self._refused or self._phase in FINISHED:
+        if self.gone or self._phase in FINISHED or self._elsewhere():
             return await self._end()
         if self.leaving is not None:
             return await self._go(self.leaving)
@@ -171,14 +171,18 @@ class ForeignLife:
             self.gone = True
             return False
         self.observe(pod)
-        node = (pod.get("spec") or {}).get("nodeName")
-        if node == self.place.host:
-            return True
-        if not node:
+        if not self.made.bound:
             raise conflict
+        return not self._elsewhere()
+
+    def _elsewhere(self) -> bool:
+        """Whether it has another node, from an earlier start or by somebody else: it will never be here."""
+        node = ((self.seen or {}).get("spec") or {}).get("nodeName")
+        if not node or node == self.place.host:
+            return False
         self._why = f"its pod {self.pod.name} has {node} for its node, and a pod has one for its whole life{_NEXT}"
         self._refused = True
-        return False
+        return True
 
     async def _look_on(self) -> float:
         """It has its GPUs and has not begun: that must not be for ever."""
@@ -207,7 +211,8 @@ class ForeignLife:
     async def _end(self) -> float | None:
         kind, body = self._last_word()
         if kind == "released":
-            await self._cancel(self.key, self._why or f"its pod {self.pod.name} was deleted{_NEXT}")
+            if self._why or self.leaving is None:  # else the core itself wanted it to end, and knows why
+                await self._cancel(self.key, self._why or f"its pod {self.pod.name} was deleted{_NEXT}")
             await self._agent.gone(self.workload)
         else:
             await self._agent.report(self.workload, kind, body)
@@ -218,7 +223,7 @@ class ForeignLife:
     def _last_word(self) -> tuple[str, dict[str, Any]]:
         if self._phase == "Succeeded":
             return "exited", {"outcome": Outcome.COMPLETED.value, "code": 0, "reason": ""}
-        if self._phase != "Failed" or self.leaving is not None or self.seen is None:
+        if self._phase != "Failed" or self._refused or self.leaving is not None or self.seen is None:
             return "released", {}
         code, text = failure_of(self.seen)
         if not text:

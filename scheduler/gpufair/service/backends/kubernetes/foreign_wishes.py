@@ -84,7 +84,8 @@ def wishes(
             else:
                 text = f"gang {said(part[0], names.GANG)!r} has {len(part)} of {size} pods; it is queued when all are there"
                 remarks += [Remark(pod, text, wrong=False) for pod in part]
-    return tuple(found), tuple(remarks)
+    # Who came first is submitted first.
+    return tuple(sorted(found, key=lambda wish: _age(wish.pods[0]))), tuple(remarks)
 
 
 def pods_of(spec: WorkloadSpec) -> tuple[tuple[str, str], ...]:
