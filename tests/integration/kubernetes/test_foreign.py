@@ -151,7 +151,7 @@ async def test_a_pod_is_bound_and_ends(tmp_path: Path, server: Server) -> None:
         uid = await it.make("train", min_runtime="1h")
         assert await it.running_on("train") in it.nodes.names
         running = await it.await_phase(uid, Phase.RUNNING)
-        assert (running.spec.allocation, running.spec.user, running.spec.name) == ("a", "namespace:speech", "train")
+        assert (running.spec.allocation, running.spec.user, running.spec.name) == ("a", f"namespace:{it.namespace}", "train")
         await it.told("train", "GpufairQueued", f"queued as pod-{uid} under a; `gpufair why pod-{uid}` says")
         await it.told("train", "Scheduled", f"bound to {it.nodes.names[0]} by gpufair")
         second = await it.make("second", min_runtime="1h")
