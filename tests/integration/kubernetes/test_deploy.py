@@ -26,7 +26,7 @@ def shipped() -> list[Object]:
     config = DEPLOY / "kubernetes" / "base" / "config"
     data = {path.name: path.read_text(encoding="utf-8") for path in config.iterdir()}
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gpufair-config"}, "data": data}
-    places = [DEPLOY / "kubernetes" / "components", DEPLOY / "kubernetes" / "others", DEPLOY / "dask"]
+    places = [DEPLOY / "kubernetes" / "components", DEPLOY / "kubernetes" / "others", DEPLOY / "kubernetes" / "upgrade", DEPLOY / "dask"]
     files = [path for place in places for path in sorted(place.rglob("*.yaml")) if path.name != "kustomization.yaml"]
     return [*base(), made, *(one for path in files for one in documents(path))]
 
