@@ -6,12 +6,16 @@ objects are listed here, and anything else that is not known is a fault.
 
 from __future__ import annotations
 
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpufair.service.lifecycle.leading_pod import LABEL, Pod
 from tests.integration.kubernetes.conftest import Server
 from tests.kube.client import KubeClient
+from tests.kube.kubeconfig import read_kubeconfig
 from tests.kube.resources import BY_PLURAL
 from tests.unit.deploy.read import DEPLOY, Object, base, documents
 
@@ -103,3 +107,23 @@ def test_a_slip_would_be_found(server: Server) -> None:
         path = f"/apis/apps/v1/namespaces/{server.namespace}/deployments"
         answer = client.call("POST", path, deployment | {"spec": spec}, query={"dryRun": "All"})
     assert answer.status_code == 422
+
+
+async def test_the_leader_labels_its_pod_with_the_shipped_role(server: Server, tmp_path: Path) -> None:
+    """What the Service selects by has to come from the service's own account, with its rights alone."""
+    if server.fake is not None:
+        pytest.skip("a service account speaks TLS, which the fake API server does not")
+    (role,) = [one for one in base() if one["kind"] == "Role"]
+    access = read_kubeconfig(server.cluster.account("gpufair", role["rules"], path=tmp_path / "kubeconfig"))
+    assert access.context is not None
+    (tmp_path / "token").write_text(access.headers["Authorization"].removeprefix("Bearer "))
+    certificates = access.context.get_ca_certs(binary_form=True)
+    (tmp_path / "ca.crt").write_text("".join(ssl.DER_cert_to_PEM_cert(one) for one in certificates))
+    with KubeClient(server.kubeconfig) as client:
+        container = {"name": "service", "image": "x"}
+        client.create("pods", server.namespace, {"metadata": {"name": "leader"}, "spec": {"containers": [container]}})
+        for value in ("false", "true"):
+            await Pod("leader", server.namespace, access.url, tmp_path).label(value)
+            pod = client.get("pods", server.namespace, "leader")
+            assert pod is not None
+            assert pod["metadata"]["labels"] == {LABEL: value}
