@@ -8,19 +8,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from gpufair.core.model import Outcome, Phase
 from gpufair.core.record import Workload
 from gpufair.core.units import Millis
-from gpufair.service.backends.kubernetes import names
+from gpufair.service.backends.kubernetes import names, rights
+from gpufair.service.backends.kubernetes.asked import asked
 from gpufair.service.backends.kubernetes.foreign_wishes import LAUNCH
 from gpufair.service.backends.kubernetes.problems import Missing
 from tests.integration.kubernetes.conftest import Server
 from tests.integration.kubernetes.inside import MARK, Backend, World, until, world
+from tests.integration.kubernetes.test_rights import ACCOUNT, grant, withdraw
+from tests.kube.client import KubeClient
 from tests.kube.cluster import make_cluster
 from tests.kube.fake_node import FakeNodes
+from tests.unit.deploy.read import DEPLOY, documents
 
 
 class Others:
@@ -309,6 +314,32 @@ async def test_a_lost_node_ends_what_ran_there(tmp_path: Path, server: Server) -
         assert again
 
 
+async def test_the_roles_that_are_shipped_are_enough(tmp_path: Path, server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Queued, bound, preempted and told of it with the rights of ``deploy/kubernetes/others`` and no others."""
+    async with others(tmp_path, server) as it:
+        await it.it.end()
+        it.it.kubeconfig = server.account(tmp_path / "account", ACCOUNT)
+        grant(server)
+        grant_at_others(server, it.namespace)
+        await it.begin()
+        victim = await it.make("victim")
+        await it.running_on("victim")
+        await it.told("victim", "Scheduled", "bound to")
+        await it.make("winner", allocation="b", min_runtime="1h")
+        await it.running_on("winner")
+        await it.await_end(victim)
+        await it.it.end()
+        withdraw(server)
+    assert "grant the service's role" not in caplog.text
+    if server.fake is None:
+        return
+    theirs = [(method, path) for method, path, user in server.fake.requests if user.endswith(f":{ACCOUNT}") and f"/{it.namespace}/" in path]
+    assert theirs
+    for method, path in theirs:
+        call = asked(method, urlsplit(path).path, dict(parse_qsl(urlsplit(path).query)))
+        assert any(right.covers(call) for right in rights.OTHERS), call
+
+
 async def test_bindings_that_fail_are_tried_again(tmp_path: Path, server: Server) -> None:
     """Refused, or done and not answered: bound once, in the end."""
     async with others(tmp_path, server) as it:
@@ -342,6 +373,16 @@ async def test_an_unallocated_pod_gives_way_to_our_own_work(tmp_path: Path, serv
         await it.await_end(uid)
         await until("our pod to be bound", lambda: _bound(it))
         assert time.monotonic() - began < 60
+
+
+def grant_at_others(server: Server, namespace: str) -> None:
+    """What ``deploy/kubernetes/others/role.yaml`` grants, in a namespace of others."""
+    with KubeClient(server.kubeconfig) as admin:
+        for one in documents(DEPLOY / "kubernetes" / "others" / "role.yaml"):
+            if "roleRef" in one:
+                one["subjects"] = [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": server.namespace}]
+            plural = f"{one['kind'].lower()}s"
+            admin.ok("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/{plural}", one)
 
 
 async def _bound(it: Others) -> bool:

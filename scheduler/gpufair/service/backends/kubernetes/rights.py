@@ -51,6 +51,7 @@ NAMESPACE: Final = (
 OTHERS: Final = (
     Right("pods", ("get", "delete"), "to preempt a pod of somebody's Job when its protection has ended"),
     Right("pods/binding", ("create",), "to put such a pod on the node that was decided"),
+    Right("events", ("create",), "to tell at such a pod what it waits for, or what is wrong with what it asks for"),
 )
 """In each namespace whose own pods name this scheduler."""
 
