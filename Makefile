@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install s3-server jobs-server demo lab test lint floors types unit kinds prop-long preemptions chaos evidence integration front wheel e2e bench gpu-check compiled wheel-compiled clean
+.PHONY: help install s3-server jobs-server demo lab test lint floors types unit kinds prop-long preemptions chaos evidence integration front wheel e2e kube-build kube-up kube-down bench gpu-check compiled wheel-compiled clean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -92,6 +92,16 @@ $(JOBS): | install
 
 integration: install s3-server jobs-server  ## Real servers, real kernels
 	$(PYTEST) -n $(WORKERS) --dist loadfile tests/integration
+
+# Outside of the checkout: ${XDG_CACHE_HOME:-~/.cache}/gpufair-kube.
+kube-build:  ## Compile a real Kubernetes API server for the tests, once (ten minutes; Debian)
+	./.ci/kube-build
+
+kube-up: install kube-build  ## Start a real control plane on loopback; prints the kubeconfig for GPUFAIR_TEST_KUBECONFIG
+	@$(BIN)/python -m tests.kube.control_plane up
+
+kube-down: install  ## End it
+	@$(BIN)/python -m tests.kube.control_plane down
 
 front: install  ## The front end: types, its own tests, and whether JupyterLab finds it
 	cd labextension && npm test
