@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from gpufair.service.archives.upkeep import check
 from gpufair.service.storage.database import Place
 from tests.integration.service.rig import CONFIG, Rig, until
 from tests.postgres import postgres
+from tests.unit.service.test_leading_pod import ApiServer, api_server
 
 TAKEOVER_S = 10.0
 
@@ -34,10 +36,11 @@ class Pair:
         self.ports = [free_port(), free_port()]
         self.processes: list[subprocess.Popen[bytes] | None] = [None, None]
 
-    def start(self, one: int) -> None:
+    def start(self, one: int, **environ: str) -> None:
         with (self.rig.folder / f"service{one}.log").open("ab") as log:
             command = self.rig.command("--port", str(self.ports[one]))
-            self.processes[one] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.rig.folder)
+            env = {**os.environ, **environ}
+            self.processes[one] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.rig.folder, env=env)
 
     def signal(self, one: int, number: signal.Signals) -> None:
         process = self.processes[one]
@@ -169,3 +172,30 @@ def test_takeover(pair: Pair) -> None:
     pair.leads(1)
 
 
+
+
+def labels(server: ApiServer, pod: str) -> list[str]:
+    """What this pod was labelled with, in order."""
+    asked = zip(server.asked, server.said, strict=True)
+    return [value for (path, _, _), value in asked if path.endswith(f"/pods/{pod}")]
+
+
+def test_a_service_of_kubernetes_finds_the_one_that_leads(pair: Pair, tmp_path: Path) -> None:
+    """By a label of its pod, also after the leader's container was killed and stands by in the same pod."""
+    account = tmp_path / "account"
+    account.mkdir()
+    with api_server(account) as server:
+        where = {
+            "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.server_address[1]),
+            "GPUFAIR_POD_NAMESPACE": "gpufair", "GPUFAIR_POD_ACCOUNT": str(account),
+        }  # fmt: skip
+        pair.start(0, GPUFAIR_POD="pod-0", **where)
+        until("the first one to say that it leads", lambda: labels(server, "pod-0")[-1:] == ["true"], 60)
+        pair.start(1, GPUFAIR_POD="pod-1", **where)
+        pair.stands_by(1)
+        until("the other one to say that it does not", lambda: labels(server, "pod-1") == ["false"])
+        pair.signal(0, signal.SIGKILL)
+        until("the other one to say that it leads", lambda: labels(server, "pod-1")[-1:] == ["true"], 60)
+        pair.start(0, GPUFAIR_POD="pod-0", **where)
+        until("the first one to say that it leads no more", lambda: labels(server, "pod-0")[-1:] == ["false"], 60)
+        pair.stands_by(0)

@@ -8,6 +8,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -52,17 +53,26 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def api(tmp_path: Path) -> Iterator[ApiServer]:
-    authority = Authority(tmp_path)
-    (tmp_path / "ca.crt").write_bytes(authority.file.read_bytes())
-    (tmp_path / "token").write_text("first\n")
+@contextmanager
+def api_server(account: Path) -> Iterator[ApiServer]:
+    """One, and in ``account`` what a pod is given to speak with it."""
+    authority = Authority(account)
+    (account / "ca.crt").write_bytes(authority.file.read_bytes())
+    (account / "token").write_text("first\n")
     with ApiServer(authority) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join(10)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[ApiServer]:
+    with api_server(tmp_path) as server:
         yield server
-        server.shutdown()
-        thread.join(10)
 
 
 @pytest.fixture
@@ -114,6 +124,7 @@ def test_elsewhere_nobody_is_told() -> None:
     known = {"GPUFAIR_POD": "p", "GPUFAIR_POD_NAMESPACE": "n", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     assert Pod.own(known) == Pod("p", "n", "https://10.0.0.1:443")
     assert Pod.own(known | {"KUBERNETES_SERVICE_HOST": "fd00::1"}) == Pod("p", "n", "https://[fd00::1]:443")
+    assert Pod.own(known | {"GPUFAIR_POD_ACCOUNT": "/a"}) == Pod("p", "n", "https://10.0.0.1:443", Path("/a"))
     assert all(Pod.own({name: known[name] for name in known if name != left}) is None for left in known)
 
 

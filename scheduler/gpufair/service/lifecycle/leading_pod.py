@@ -1,7 +1,8 @@
 """In a pod of Kubernetes: which of several services leads, said by a label of its pod, which a Service selects by.
 
 Pods that stand by are as well as the one that leads (a rollout and a drain count on that), so readiness can't tell them
-apart. It is told where ``GPUFAIR_POD`` and ``GPUFAIR_POD_NAMESPACE`` are set; elsewhere nothing is.
+apart. It is told where ``GPUFAIR_POD`` and ``GPUFAIR_POD_NAMESPACE`` are set; elsewhere nothing is. The account is that of the pod, or
+of the folder ``GPUFAIR_POD_ACCOUNT`` (a projected token, say).
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Pod:
         host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not (name and namespace and host):
             return None
-        return cls(name, namespace, f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
+        server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        return cls(name, namespace, server, Path(environ.get("GPUFAIR_POD_ACCOUNT") or ACCOUNT))
 
     async def label(self, value: str) -> None:
         """Give it the label.
