@@ -68,7 +68,9 @@ class Kubelets:
         self.path = f"/api/v1/namespaces/{namespace}/pods"
         self.deaf: set[str] = set()
         self.silent = False  # agents say nothing
+        self.stubborn = False  # agents do not leave when they are told to
         self.told: dict[str, str] = {}  # MASTER_ADDR by pod
+        self.seen: Callable[[], None] = lambda: None  # called after each change of a pod
         self.agents: dict[str, asyncio.Task[None]] = {}
         self.started: list[str] = []
         self._ending: set[str] = set()
@@ -93,6 +95,7 @@ class Kubelets:
         return task
 
     def _changed(self, change: Change) -> None:
+        self.seen()
         pod = change.object
         node, uid = pod["spec"].get("nodeName"), pod["metadata"]["uid"]
         if not node or node in self.deaf:
@@ -136,6 +139,12 @@ class Kubelets:
         """At all pods, as a kubelet does that has started again."""
         for pod in list(self.pods.objects.values()):
             self._changed(Change("modified", pod))
+
+    async def stop(self, name: str) -> None:
+        """End a pod for good, as if somebody had deleted it and nobody had looked."""
+        (pod,) = [one for one in self.pods.objects.values() if one["metadata"]["name"] == name]
+        self.agents.pop(pod["metadata"]["uid"]).cancel()
+        await self._insist("DELETE", f"{self.path}/{name}", {"gracePeriodSeconds": 0})
 
     async def status_of(self, name: str, phase: str, state: dict[str, Any], **more: Any) -> None:
         """The same, by the pod's name; its agent is dead then."""
@@ -199,6 +208,8 @@ class NoopAgent:
                         self._kubelets.told[self.name] = address
                     await self._say(lines, "serving", generation=1, devices=["0"])
                 elif command.kind in {"preempt", "stop"}:
+                    while self._kubelets.stubborn:
+                        await asyncio.sleep(0.05)
                     await self._say(lines, "released", busy=True)
                     return 0
 

@@ -72,6 +72,23 @@ async def test_who_waits_for_a_thread_is_told_of_the_end() -> None:
         await threads.run(lambda: None)
 
 
+async def test_who_gave_up_waiting_is_not_told_of_the_end() -> None:
+    """A job that was cancelled in the queue must not keep the others from hearing of it."""
+    threads, go = Threads(1, "cancelled"), threading.Event()
+    first = asyncio.create_task(threads.run(lambda: go.wait(20)))
+    second = asyncio.create_task(threads.run(lambda: None))
+    third = asyncio.create_task(threads.run(lambda: None))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.sleep(0)
+    threads.close()
+    go.set()
+    with pytest.raises(ThreadsClosed):
+        await third
+    assert await first
+    assert second.cancelled()
+
+
 def test_a_call_that_hangs_does_not_hold_up_the_end_of_the_process() -> None:
     """An API server that is gone must not turn a restart into a wait."""
     code = """

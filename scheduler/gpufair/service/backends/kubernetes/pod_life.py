@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FINAL_WORD_S: Final = 1.0  # that reports on their way have to arrive when their pod has ended
 LOOK_S: Final = 2.0  # between two looks at a pod that has not begun, for its owner
 BLIP_S: Final = 2.0  # a trouble that is over by then is not worth a word
+AGAIN_S: Final = 1.0  # until it is asked for once more
 STOP_S: Final = 10.0  # from a stop to SIGKILL
 _log = logging.getLogger(__name__)
 
@@ -212,9 +213,16 @@ class PodLife:
             self.gone = True
             return 0.0
         if await remove(self._site, self.name, self.made, leaving):
+            return self._missed()
+        return None
+
+    def _missed(self) -> float:
+        """Kubernetes says that there is no such pod. Its watch says so, too, if it is true of one that was seen."""
+        self.made.asked_to_go = None
+        if self.seen is None:
             self.gone = True
             return 0.0
-        return None
+        return AGAIN_S
 
     async def _end(self) -> float | None:
         """It has ended: say what that was, then take away what is left of it."""
@@ -228,8 +236,10 @@ class PodLife:
             await self._tell_end(self._agent)
             self._agent.lives.pop(self.workload, None)
             self._agent, self._told = None, True
-        if self.gone or await remove(self._site, self.name, self.made, Leaving(0.0)):
+        if self.gone:
             self.over = True
+        elif await remove(self._site, self.name, self.made, Leaving(0.0)):
+            return self._missed()
         return None
 
     async def _take_what_was_left(self, agent: VirtualAgent) -> None:

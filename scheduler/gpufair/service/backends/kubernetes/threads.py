@@ -56,7 +56,7 @@ class Threads:
                 job = self._jobs.get_nowait()
             except queue.Empty:
                 break
-            if job is not None:
+            if job is not None and job[0].set_running_or_notify_cancel():
                 job[0].set_exception(ThreadsClosed(self._name))
         for _ in range(self._started):
             self._jobs.put(None)
