@@ -25,6 +25,13 @@ def begun(tab: Tab, cluster: FakeNodes) -> str:
     return tab.text(first).strip()
 
 
+def let_go(jupyter: Jupyter, client: Client, kernel: str, server: Server, pod: str, cluster: FakeNodes) -> None:
+    """Wait until the pod is gone, and Jupyter knows: a cell that is sent sooner is cut, and its author told so."""
+    wait_until(lambda: (server.namespace, pod) not in cluster.pods(), WAIT_S)
+    held = {"running", "checkpointing", "stopping"}
+    wait_until(lambda: jupyter.session(kernel)["state"] not in held or client.workload(kernel).incarnation > 1, WAIT_S)
+
+
 def elsewhere(tab: Tab, pod: str, cluster: FakeNodes, value: str = "x") -> str:
     """What the session has in its next pod."""
     again = tab.run(f"print({POD}, {value})")
@@ -49,7 +56,7 @@ def test_a_drain_saves_a_session(server: Server, tmp_path: Path) -> None:
             pod = begun(tab, cluster)
             with KubeClient(server.kubeconfig) as admin:
                 admin.delete("pods", server.namespace, pod)
-            wait_until(lambda: (server.namespace, pod) not in cluster.pods(), WAIT_S)
+            let_go(jupyter, client, kernel, server, pod, cluster)
             assert elsewhere(tab, pod, cluster) == "[1, 2]"
         ended(jupyter, client, kernel, cluster)
 
@@ -64,7 +71,7 @@ def test_a_pod_that_is_killed_has_its_last_checkpoint(server: Server, tmp_path: 
             client.checkpoint(kernel)
             wait_until(lambda: client.workload(kernel).checkpoint is not None, WAIT_S)
             os.kill(cluster.pid(server.namespace, pod), signal.SIGKILL)
-            wait_until(lambda: (server.namespace, pod) not in cluster.pods(), WAIT_S)
+            let_go(jupyter, client, kernel, server, pod, cluster)
             assert elsewhere(tab, pod, cluster) == "[1, 2]"
         ended(jupyter, client, kernel, cluster)
 
@@ -85,7 +92,7 @@ def test_a_session_outlives_the_service_and_then_its_pod(server: Server, tmp_pat
             wait_until(lambda: served_anew(state, former), WAIT_S)
             with KubeClient(server.kubeconfig) as admin:
                 admin.delete("pods", server.namespace, pod)
-            wait_until(lambda: (server.namespace, pod) not in cluster.pods(), WAIT_S)
+            let_go(jupyter, client, kernel, server, pod, cluster)
             assert elsewhere(tab, pod, cluster) == "[1, 2, 3]"
         ended(jupyter, client, kernel, cluster)
 
@@ -107,7 +114,7 @@ def test_a_pod_that_has_to_end_while_the_service_hangs(server: Server, tmp_path:
                 assert "what the service does not know yet is in" in cluster.logs()
             finally:
                 os.kill(hangs, signal.SIGCONT)
-            jupyter.wait_for(kernel, "parked", WAIT_S)
+            let_go(jupyter, client, kernel, server, pod, cluster)
             assert elsewhere(tab, pod, cluster) == "[1, 2]"
             assert not list((state / "records").glob("*/unreported.*")), "taken"
         ended(jupyter, client, kernel, cluster)
