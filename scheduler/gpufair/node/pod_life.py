@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ NOTICE = "Its pod was told to end: a drain, an eviction, or a preemption."
 # The service says first why and by when a pod is to end, and then has it ended. So for a moment its word is waited for.
 WORD_S: Final = 1.0
 LAST_S: Final = 1.5  # before the very end, which comes without a warning
+LOOK_S: Final = 1.0
 IDLE_S: Final = 10.0  # told to end, and without anything that could be lost: so long it tries to say so
 REFUSED_S: Final = 30.0  # a service that is only just being set up may refuse a token, too
 _NO: Final = frozenset({401, 403})
@@ -40,6 +42,8 @@ class OneWorkload(Life):
         self._done = asyncio.Event()
         self._reached = False
         self._refused_since: float | None = None  # monotonic
+        self._left: Path | None = None  # where it is written down what the service does not know
+        self._lines = 0  # how much
         self.code: PodExit | None = None
 
     def attach(self, agent: Agent) -> None:
@@ -105,7 +109,12 @@ class OneWorkload(Life):
         if self.agent.runs(self._key) is None and not self.agent.unsaid():
             self.agent.say(self._key, "released", {"busy": False})
             killed = min(killed, time.monotonic() + IDLE_S)
-        await asyncio.sleep(max(killed - last - time.monotonic(), 0.0))
+        while (left_s := killed - last - time.monotonic()) > 0:
+            await asyncio.sleep(min(left_s, LOOK_S))
+            item = self.agent.runs(self._key)
+            if item is not None and item.finished:
+                # Whoever deletes a pod may give it less time than it was made with, and it is not told.
+                self.leave_behind()
         self._end(PodExit.OUT_OF_TIME)
 
     def abandoned(self) -> PodExit:
@@ -125,11 +134,17 @@ class OneWorkload(Life):
     def leave_behind(self) -> Path | None:
         """Write down what the service does not know, where it finds it: beside the records. Returns the file, if any.
 
-        The pod's own folder is gone with the pod, but the records are the service's.
+        The pod's own folder is gone with the pod, but the records are the service's. Once all is said after all, the file
+        goes.
         """
         item, unsaid = self.agent.runs(self._key), self.agent.unsaid()
         if item is None or not unsaid:
+            if self._left is not None:
+                with suppress(OSError):  # at worst the service reads what it knows
+                    self._left.unlink(missing_ok=True)
             return None
+        if len(unsaid) == self._lines and self._left is not None:
+            return self._left
         start = read_json(item.folder / START_FILE) or {}
         try:
             path = Path(start["args"]["record_dir"]) / LEFT_FILE.format(pod=self._config.pod)
@@ -138,6 +153,7 @@ class OneWorkload(Life):
         except (OSError, KeyError, TypeError) as err:
             _log.error("what the service does not know cannot be left behind: %s", err)
             return None
+        self._left, self._lines = path, len(unsaid)
         return path
 
 

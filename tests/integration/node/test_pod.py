@@ -246,6 +246,29 @@ def test_grace_that_is_too_short_for_a_service_that_is_away(make_pod: Make) -> N
     assert {"checkpointed", "released"} <= {report["kind"] for report in left}
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_what_is_not_said_yet_is_safe_at_once(make_pod: Make, comes_back: bool) -> None:
+    """Whoever deletes a pod may give it less time than it thinks it has, and it is killed without a warning."""
+    rig = make_pod(grace_s=60.0)
+    rig.start("w")
+    rig.ask(rig.service.wait("w", "serving").body["connection"], "globals().update(x=1)")
+    rig.service.stop()
+    rig.terminate()
+    file = rig.root / "records/w" / f"unreported.{POD}.json"
+    until(file.exists, 30)
+    until(lambda: json.loads(file.read_text())["reports"][-1]["kind"] == "released")
+    if comes_back:
+        rig.service.start()
+        rig.move_service()
+        rig.service.wait("w", "released")
+        assert rig.code() == PodExit.IN_ORDER
+        assert not file.exists()
+    else:
+        rig.kill_agent()
+        rig.service._server = None
+        assert file.exists()
+
+
 @pytest.mark.parametrize("broken", ["", "{}", '{"pod": 1}'])
 def test_a_bad_config_is_said(tmp_path: Path, broken: str, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "pod.json"
