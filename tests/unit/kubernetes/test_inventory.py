@@ -16,7 +16,7 @@ from gpufair.service.backends.kubernetes import names
 from gpufair.service.backends.kubernetes.conditions import Condition, instant, tolerates
 from gpufair.service.backends.kubernetes.inventory import Offer, core_name, offers
 from gpufair.service.backends.kubernetes.names import PodKey
-from gpufair.service.backends.kubernetes.requests import requested, takes_room
+from gpufair.service.backends.kubernetes.requests import Requests, requested, takes_room
 from gpufair.service.nodes.inventory import node_of
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from gpufair.service.settings.quantities import known_quantity, parse_quantity
@@ -222,6 +222,10 @@ def test_never_more_than_is_left_and_in_any_order(pods: list[Any], capacity: int
     rng.shuffle(shuffled)
     rng.shuffle(again)
     assert seen(again, shuffled) == found
+    # And what is remembered of pods counts only as long as they are as they were.
+    remembered = Requests()
+    for some in (pods, pods[1:], [pod("new", "gpu-01", container(gpu=1)), *pods]):
+        assert seen(nodes, some, requests=remembered) == seen(nodes, some)
 
 
 # -- whether it takes work ------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 _SUFFIXES: Final = {
@@ -20,6 +21,16 @@ _QUANTITY: Final = re.compile(
 EXAMPLES: Final = "500m, 2, 1.5Gi or 1e3"
 
 
+@lru_cache(maxsize=4096)  # the same few amounts stand on thousands of pods
+def _parsed(text: str) -> Fraction | None:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return None
+    sign, digits, exponent, suffix = match.groups()
+    amount = Fraction(digits.rstrip(".")) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
+    return -amount if sign == "-" else amount
+
+
 def parse_quantity(value: object) -> Fraction:
     """The amount that ``value`` names, in its own unit (cores, bytes, devices).
 
@@ -33,12 +44,10 @@ def parse_quantity(value: object) -> Fraction:
     if isinstance(value, int | float) and not isinstance(value, bool):
         # YAML reads a bare 2 as a number; NaN and infinities are no amounts.
         value = repr(value)
-    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
+    amount = _parsed(value) if isinstance(value, str) else None
+    if amount is None:
         raise ValueError(f"{str(value)[:60]!r} is no amount; Kubernetes writes them like {EXAMPLES}")
-    sign, digits, exponent, suffix = match.groups()
-    amount = Fraction(digits.rstrip(".")) * (Fraction(10) ** int(exponent) if exponent else _SUFFIXES[suffix or ""])
-    return -amount if sign == "-" else amount
+    return amount
 
 
 def known_quantity(value: object) -> Fraction:

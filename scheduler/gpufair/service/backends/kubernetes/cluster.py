@@ -25,6 +25,7 @@ from gpufair.service.backends.kubernetes.missed import heeded, missed
 from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, pod_name
 from gpufair.service.backends.kubernetes.placing import Place
 from gpufair.service.backends.kubernetes.pod_life import PodLife
+from gpufair.service.backends.kubernetes.requests import Requests
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.survey import Kept
 from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
@@ -53,6 +54,7 @@ class KubernetesCluster:
         self._kept: dict[str, Kept] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty = asyncio.Event()
+        self._requests = Requests()
         self._strangers: dict[str, Object] = {}
         self._nodes = Reflector(site.api, "/api/v1/nodes", changed=lambda _: self._dirty.set())
         self._pods = Reflector(site.api, "/api/v1/pods", changed=self._pod_changed)
@@ -182,7 +184,7 @@ class KubernetesCluster:
             return
         found = inventory.offers(
             self._nodes.objects.values(), self._pods.objects.values(), site.pool, site.options, site.runtime.now(),
-            self.foreign.counted,
+            self.foreign.counted, self._requests,
         )  # fmt: skip
         offers = {offer.inventory.name: offer for offer in found}
         for name, offer in offers.items():

@@ -8,7 +8,6 @@ by the device plugin when it starts, so the ids here are mere numbers.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -17,7 +16,7 @@ from typing import Any, Final
 from gpufair.core.units import Instant
 from gpufair.service.backends.kubernetes.conditions import Condition, Standing, standing
 from gpufair.service.backends.kubernetes.names import RESOURCE, is_ours
-from gpufair.service.backends.kubernetes.requests import requested, takes_room, whole
+from gpufair.service.backends.kubernetes.requests import NANO, Requests, takes_room, whole
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from gpufair.service.settings.node_options import MAX_GPUS
 from gpufair.service.settings.quantities import known_quantity
@@ -55,6 +54,7 @@ def offers(
     options: KubernetesOptions,
     now: Instant,
     counted: Container[str] = (),
+    requests: Requests | None = None,
 ) -> tuple[Offer, ...]:
     """What the nodes of a cluster offer to a pool, in the order of their names.
 
@@ -62,16 +62,16 @@ def offers(
         nodes: Node objects, whatever their order.
         pods: Pods of all namespaces. Ours of this pool are counted by the core; all others are subtracted here.
         counted: Uids of pods in others' namespaces that the core counts, too.
+        requests: What is known of the pods from the last time.
     """
-    others: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for pod in pods:
-        if takes_room(pod) and not _counted(pod, pool, options, counted):
-            others[pod["spec"]["nodeName"]].append(pod)
+    others = (requests or Requests()).by_node(
+        pod for pod in pods if takes_room(pod) and not _counted(pod, pool, options, counted)
+    )
     found: list[Offer] = []
     for node in sorted(nodes, key=lambda one: str(one["metadata"]["name"])):
         labels = node["metadata"].get("labels") or {}
         if all(labels.get(key) == value for key, value in options.node_selector.items()):
-            found += _of_node(node, others[node["metadata"]["name"]], pool, options, now)
+            found += _of_node(node, others.get(node["metadata"]["name"], {}), pool, options, now)
     return tuple(found)
 
 
@@ -96,7 +96,7 @@ def tolerations_of(resource: str, options: KubernetesOptions) -> tuple[Mapping[s
 
 
 def _of_node(
-    node: Mapping[str, Any], others: list[Mapping[str, Any]], pool: str, options: KubernetesOptions, now: Instant
+    node: Mapping[str, Any], taken: Mapping[str, int], pool: str, options: KubernetesOptions, now: Instant
 ) -> list[Offer]:
     status, host = node.get("status") or {}, str(node["metadata"]["name"])
     capacity = status.get("capacity") or {}
@@ -110,12 +110,12 @@ def _of_node(
     if not kinds and not options.cpu_nodes:
         return []
     counts = {kind: whole(known_quantity(allocatable.get(kind, 0))) for kind in kinds}
-    free = {what: _free(what, allocatable, others) for what in ("cpu", "memory")}
+    free = {what: _free(what, allocatable, taken) for what in ("cpu", "memory")}
     labels = {str(key): str(value) for key, value in (node["metadata"].get("labels") or {}).items()}
     found = []
     for kind in kinds or [""]:
         part = _part(counts, kind)
-        gpus = min(whole(_free(kind, allocatable, others)), MAX_GPUS) if kind else 0
+        gpus = min(whole(_free(kind, allocatable, taken)), MAX_GPUS) if kind else 0
         stands = standing(node, tolerations_of(kind, options), options.node_silence, now)
         if kind and not counts[kind] and stands.condition is Condition.OPEN:
             stands = Standing(
@@ -143,9 +143,8 @@ def _counted(pod: Mapping[str, Any], pool: str, options: KubernetesOptions, coun
     return ours or metadata.get("uid") in counted
 
 
-def _free(resource: str, allocatable: Mapping[str, Any], others: list[Mapping[str, Any]]) -> Fraction:
-    taken = sum((requested(pod, resource) for pod in others), Fraction(0))
-    return max(Fraction(0), known_quantity(allocatable.get(resource, 0)) - taken)
+def _free(resource: str, allocatable: Mapping[str, Any], taken: Mapping[str, int]) -> Fraction:
+    return max(Fraction(0), known_quantity(allocatable.get(resource, 0)) - Fraction(taken.get(resource, 0), NANO))
 
 
 def _part(counts: Mapping[str, int], kind: str) -> Fraction:

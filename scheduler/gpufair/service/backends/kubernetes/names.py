@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from gpufair.core.errors import GpufairError
@@ -120,6 +121,7 @@ def key_of(obj: Mapping[str, Any]) -> PodKey:
     return key
 
 
+@lru_cache(maxsize=4096)
 def label_value(text: str) -> str:
     """``text`` as the value of a label: as it is where that is allowed, else recognisable and still unique.
 

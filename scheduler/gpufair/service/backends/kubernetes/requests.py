@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
 from gpufair.service.settings.quantities import known_quantity
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
+NANO: Final = 10**9  # the finest part of anything that Kubernetes counts
 _NOTHING: Final = Fraction(0)
 
 
@@ -38,6 +39,34 @@ def requested(pod: Mapping[str, Any], resource: str) -> Fraction:
     if (for_all := _named(spec.get("resources"), resource)) is not None:
         whole = for_all  # said of the pod as a whole, which then counts
     return whole + known_quantity((spec.get("overhead") or {}).get(resource, 0))
+
+
+class Requests:
+    """What pods hold, worked out once for each state of a pod: a cluster has thousands, and few of them change."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Mapping[str, Any], Mapping[str, int]]] = {}
+
+    def by_node(self, pods: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+        """What these hold together, by node and resource, in parts of ``NANO``. One that changes becomes another object."""
+        known: dict[int, tuple[Mapping[str, Any], Mapping[str, int]]] = {}
+        found: dict[str, dict[str, int]] = {}
+        for pod in pods:
+            # The object is kept, so its number is no other's.
+            entry = known[id(pod)] = self._known.get(id(pod)) or (pod, all_requested(pod))
+            sums = found.setdefault(pod["spec"]["nodeName"], {})
+            for resource, amount in entry[1].items():
+                sums[resource] = sums.get(resource, 0) + amount
+        self._known = known
+        return found
+
+
+def all_requested(pod: Mapping[str, Any]) -> dict[str, int]:
+    """``requested``, of each resource that a pod names, in parts of ``NANO`` (rounded up, as Kubernetes does)."""
+    spec = pod.get("spec") or {}
+    of = [one.get("resources") or {} for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec)]
+    named = {name for one in of for what in ("requests", "limits") for name in one.get(what) or ()}
+    return {name: math.ceil(requested(pod, name) * NANO) for name in sorted({*named, *(spec.get("overhead") or ())})}
 
 
 def whole(amount: Fraction) -> int:
