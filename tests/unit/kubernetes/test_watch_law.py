@@ -166,7 +166,8 @@ async def play(script: list[tuple[str, Any]], page: int) -> None:
                     await asyncio.sleep(0.005)  # whatever is still on its way is no change any more
             finally:
                 task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                async with asyncio.timeout(10):  # whatever it does at that moment, it hears of it
+                    await asyncio.gather(task, return_exceptions=True)
             assert told(changes) == {name: version for (_, name), version in _versions(reflector.objects).items()}
             for one in reflector.objects.values():
                 assert reflector.by_uid(one["metadata"]["uid"]) is one

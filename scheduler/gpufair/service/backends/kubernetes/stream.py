@@ -94,8 +94,10 @@ class Stream:
             with contextlib.suppress(OSError, ValueError, RuntimeError):
                 response.shutdown()
         self._room.release()
+        # Not wait_for: before Python 3.12 it may lose a cancellation that comes at the same moment.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), _END_S)
+            async with asyncio.timeout(_END_S):
+                await self._ended.wait()
 
     # -- in the thread --------------------------------------------------------------------------------------------
 
