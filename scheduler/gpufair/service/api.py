@@ -50,7 +50,15 @@ from gpufair.service.web.rights import authorize, declared, key_of
 
 PREFIX = "/api/v1"
 # Asked hundreds of times a second in a large lab.
-OFTEN = frozenset({"POST /workloads", "POST /agents/{node}/reports", "GET /agents/{node}/commands"})
+OFTEN = frozenset(
+    {
+        "POST /workloads",
+        "POST /agents/{node}/reports",
+        "GET /agents/{node}/commands",
+        "POST /pods/{pod}/reports",
+        "GET /pods/{pod}/commands",
+    }
+)
 _log = logging.getLogger(__name__)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gpufair.core.units import WorkloadId
 from gpufair.service import api
 from gpufair.service.web import express
 from gpufair.service.web.context import Context
@@ -19,6 +20,7 @@ from tests.unit.service.rig import LAUNCH, bearer, service_at
 
 BODY = {"gpus": 1, "min_runtime_s": 60, "launch": LAUNCH}
 SUBMIT, REPORTS, COMMANDS = "/api/v1/workloads", "/api/v1/agents/n1/reports", "/api/v1/agents/n1/commands"
+POD_REPORTS, POD_COMMANDS = "/api/v1/pods/gpufair-w-1-0/reports", "/api/v1/pods/gpufair-w-1-0/commands"
 
 
 @asynccontextmanager
@@ -70,13 +72,22 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a wait without end": ("GET", f"{COMMANDS}?boot=b&wait_s=inf", {"headers": {"authorization": "n1"}}),
     "no count": ("GET", f"{COMMANDS}?boot=b&after=x", {"headers": {"authorization": "n1"}}),
     "unknown boot": ("GET", f"{COMMANDS}?boot=b&after=1&unknown=2", {"headers": {"authorization": "n1"}}),
+    "not the pod": ("POST", POD_REPORTS, {"json": {"boot": "b", "reports": []}, "headers": {"authorization": "n1"}}),
+    "a pod that is none": ("GET", "/api/v1/pods/X/commands?boot=b", {"headers": {"authorization": "pod"}}),
+    "a pod that is not expected": ("POST", POD_REPORTS, {"json": {"boot": "b", "reports": []}, "headers": {"authorization": "pod"}}),
+    "half a report of a pod": ("POST", POD_REPORTS, {"json": {"boot": "b", "reports": [{}]}, "headers": {"authorization": "pod"}}),
+    "a pod without a boot": ("GET", POD_COMMANDS, {"headers": {"authorization": "pod"}}),
     "twice": ("GET", f"{COMMANDS}?boot=b&boot=c&after=1", {"headers": {"authorization": "n1"}}),
 }
 
 
 async def test_what_is_refused_is_refused_in_the_same_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with two_ways(tmp_path, monkeypatch) as (it, short, long, answered):
-        known = {"abe": it.secrets.user_token("abe"), "n1": it.secrets.agent_token("n1")}
+        known = {
+            "abe": it.secrets.user_token("abe"),
+            "n1": it.secrets.agent_token("n1"),
+            "pod": it.secrets.pod_token("gpufair-w-1-0"),
+        }
         for name, (method, path, sent) in WRONG.items():
             given = {"authorization": bearer(it.secrets.user_token("ada"))["Authorization"], **sent.get("headers", {})}
             if given["authorization"] in known:
@@ -116,6 +127,12 @@ async def test_what_is_as_declared_is_answered_alike(tmp_path: Path, monkeypatch
         polls = [
             await client.get(f"{COMMANDS}?boot=b&after=0&wait_s=0&other=%20", headers=agent) for client in (short, long)
         ]
-        for one, other in (beats, polls):
+        it.pods.adopt("gpufair-w-1-0", WorkloadId("w"), 1)
+        pod = bearer(it.secrets.pod_token("gpufair-w-1-0"))
+        runs = to_json(AgentHello(API_VERSION, "b", NodeInventory("gpufair-w-1-0"), (("w", 1),)))
+        assert (await long.post("/api/v1/pods/gpufair-w-1-0/hello", json=runs, headers=pod)).status_code == 200
+        signs = [await client.post(POD_REPORTS, json={"boot": "b", "reports": []}, headers=pod) for client in (short, long)]
+        looks = [await client.get(f"{POD_COMMANDS}?boot=b&after=0&wait_s=0", headers=pod) for client in (short, long)]
+        for one, other in (beats, polls, signs, looks):
             assert (one.status_code, one.json(), dict(one.headers)) == (200, other.json(), dict(other.headers))
-        assert answered == ["POST", "POST", "POST", "POST", "GET"]
+        assert answered == ["POST", "POST", "POST", "POST", "GET", "POST", "GET"]
