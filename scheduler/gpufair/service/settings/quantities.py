@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -52,7 +53,15 @@ def parse_quantity(value: object) -> Fraction:
 
 def known_quantity(value: object) -> Fraction:
     """Like ``parse_quantity``, with 0 for what is absent or no amount: one odd object must not hide a whole cluster."""
+    return _known(value) if isinstance(value, str) else _read(value)
+
+
+def _read(value: object) -> Fraction:
     try:
         return max(Fraction(0), parse_quantity(value))
     except ValueError:
         return Fraction(0)
+
+
+# All nodes of a cluster say the same few amounts, many times a second.
+_known = functools.lru_cache(maxsize=4096)(_read)
