@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from tests.bench.service_crowd import Line
 NODES, GPUS_PER_NODE, WORKLOADS, GPUS = 200, 8, 500, 2
 USER, SUBMITTERS = "u0", 8
 LIMIT_S = 120.0
-HEARTBEAT_S = 15.0
+HEARTBEAT_S = 10.0  # as kubelets'
+HEARTBEATS = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 COMMAND = {"type": "command", "argv": ["true"], "cwd": "/"}
 
 
@@ -73,28 +75,35 @@ class Crowd:
         self._spawn(self._heartbeats())
 
     async def _add(self, name: str) -> None:
-        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": "H100"}}}
+        about = {"name": name, "labels": {"nvidia.com/gpu.product": "H100"}}
         with suppress(Conflict):  # of a run before
-            await self.api.retrying("POST", "/api/v1/nodes", body)
+            await self.api.retrying("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": about})
+        with suppress(Conflict):
+            await self.api.retrying("POST", HEARTBEATS, {"metadata": {"name": name}, "spec": self._beat(name)})
         amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS_PER_NODE)}
-        await self._heard(name, capacity=amounts, allocatable=amounts)
-
-    async def _heard(self, name: str, **status: Any) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": now, "lastTransitionTime": now, "reason": "KubeletReady", "message": ""}
-        body = {"status": {"conditions": [ready], **status}}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+        ready |= dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+        body = {"status": {"conditions": [ready], "capacity": amounts, "allocatable": amounts}}
         await self.api.retrying("PATCH", f"/api/v1/nodes/{name}/status", body, content_type=MERGE_PATCH)
 
+    @staticmethod
+    def _beat(name: str) -> dict[str, Any]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now}
+
     async def _heartbeats(self) -> None:
+        # As kubelets do it: by a Lease of their own; their Node object changes when they do.
         while True:
             for at in range(NODES):
                 await asyncio.sleep(HEARTBEAT_S / NODES)
-                await self._heard(f"bench-{at:03}")
+                name = f"bench-{at:03}"
+                await self.api.retrying("PATCH", f"{HEARTBEATS}/{name}", {"spec": self._beat(name)}, content_type=MERGE_PATCH)
 
     async def remove_nodes(self) -> None:
         async def remove(name: str) -> None:
-            with suppress(Missing):
-                await self.api.retrying("DELETE", f"/api/v1/nodes/{name}")
+            for path in (f"/api/v1/nodes/{name}", f"{HEARTBEATS}/{name}"):
+                with suppress(Missing):
+                    await self.api.retrying("DELETE", path)
 
         await asyncio.gather(*(remove(f"bench-{at:03}") for at in range(NODES)))
 
