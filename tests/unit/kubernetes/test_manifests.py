@@ -96,6 +96,13 @@ def test_checkpoints_elsewhere_and_no_volume_at_all() -> None:
     assert [one["mountPath"] for one in container(away)["volumeMounts"] if one["name"] == "gpufair-shared"] == [ORDER.record_dir]
     without = made(options=replace(OPTIONS, claim="", claim_path=None))
     assert "gpufair-shared" not in str(without)
+    # Its root is read-only, and outputs are written in any case.
+    mounts = {one["name"]: one for one in container(without)["volumeMounts"]}
+    assert mounts["gpufair-records"]["mountPath"] == ORDER.record_dir
+    assert {"name": "gpufair-records", "emptyDir": {}} in without["spec"]["volumes"]
+    own = [{"name": "a", "mountPath": "/var/lib/gpufair"}]
+    options = replace(OPTIONS, claim="", claim_path=None)
+    assert "gpufair-records" not in str(made(options=options, volumes=[{"name": "a", "emptyDir": {}}], volumeMounts=own))
 
 
 @pytest.mark.parametrize("folder", ["/srv/records/w1", "/var/lib/gpufair", "/var/lib/gpufair/../etc", "/var/lib/gpufairs/x"])

@@ -31,7 +31,9 @@ CONTAINER: Final = "workload"
 WHY: Final = f"{names.DOMAIN}/why"
 ACCOUNT: Final = 1000  # whom a pod runs as where its template names nobody
 _READABLE: Final = 0o440  # for the pod's group, which its files belong to
-_STATE, _TMP, _SHM, _CONFIG, _SHARED = (f"gpufair-{what}" for what in ("state", "tmp", "shm", "config", "shared"))
+_STATE, _TMP, _SHM, _CONFIG, _SHARED, _RECORDS = (
+    f"gpufair-{what}" for what in ("state", "tmp", "shm", "config", "shared", "records")
+)
 
 
 class BadManifest(GpufairError):
@@ -266,6 +268,9 @@ def _mounts(order: PodOrder, options: KubernetesOptions, template: PodTemplate) 
         # Data loaders hand arrays over in there, and the usual 64 MB are soon full.
         yield {"name": _SHM, "mountPath": "/dev/shm"}  # noqa: S108  # as above
     if not options.claim or options.claim_path is None:
+        if not any(overlap(path, order.record_dir) for path in theirs):
+            # Outputs are written there in any case, and seen as long as somebody looks; without a volume they go with the pod.
+            yield {"name": _RECORDS, "mountPath": order.record_dir}
         return
     for folder in (order.record_dir, order.checkpoint_dir):
         if not folder or "://" in folder:
@@ -289,6 +294,7 @@ def _volumes(name: str, options: KubernetesOptions, mounts: list[Mapping[str, An
         _STATE: {"emptyDir": {}},
         _TMP: {"emptyDir": {}},
         _SHM: {"emptyDir": {"medium": "Memory"}},
+        _RECORDS: {"emptyDir": {}},
         _SHARED: {"persistentVolumeClaim": {"claimName": options.claim}},
     }
     mounted = {mount["name"] for mount in mounts}
