@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
 import time
@@ -13,40 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpufair.node.processes import death_signal
 from tests.kube.client import MERGE_PATCH, Gone, path_of
 from tests.kube.pod_files import Container, NotYet, base_environment, container, volume_folders
+from tests.kube.pod_processes import MARK, Running, kill_marked, send, started
 from tests.kube.store import stamp
 
 if TYPE_CHECKING:
     from tests.kube.kubelet import Kubelet
 
-MARK = "FAKE_POD_UID"
-"""In the environment of every process of a pod: a container's end is the end of them all."""
-
 LOOK_AGAIN_S = 0.2
 FORCED_GRACE_S = 2.0
 RESTART_AFTER_S = 0.5
-
-
-@dataclass
-class Running:
-    """A container's process, and what is known of its end."""
-
-    container: Container
-    process: asyncio.subprocess.Process | None
-    started: str
-    exit_code: int | None = None
-    reason: str = ""
-    finished: str = ""
-    restarts: int = 0
-
-    def state(self) -> dict[str, Any]:
-        if self.exit_code is None:
-            return {"running": {"startedAt": self.started}}
-        reason = self.reason or ("Completed" if self.exit_code == 0 else "Error")
-        ended = {"exitCode": self.exit_code, "reason": reason, "startedAt": self.started, "finishedAt": self.finished}
-        return {"terminated": {**ended, "containerID": f"fake://{self.container.name}"}}
 
 
 @dataclass
@@ -173,26 +149,8 @@ class PodRun:
             names = [spec["name"] for spec in self.pod["spec"]["containers"]]
             self.running = [Running(Container(name, [], {}, self.folder), None, stamp()) for name in names]
         for one in containers:
-            self.running.append(await self._process(one))
+            self.running.append(await started(one, self.folder / f"{one.name}.log"))
         await self._status("Running", containers=[self._container_status(one) for one in self.running])
-
-    async def _process(self, one: Container) -> Running:
-        with (self.folder / f"{one.name}.log").open("ab") as log:
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *one.command,
-                    env=one.env,
-                    cwd=one.folder,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    preexec_fn=death_signal(),
-                )
-            except OSError as error:
-                log.write(f"{error}\n".encode())
-                return Running(one, None, stamp(), 128, "StartError", stamp())
-        return Running(one, process, stamp())
 
     async def _run(self) -> None:
         """Until every container has ended for good."""
@@ -240,7 +198,7 @@ class PodRun:
             if one.exit_code is None or one.process is None or policy == "Never" or (policy == "OnFailure" and one.exit_code == 0):
                 continue
             await asyncio.sleep(RESTART_AFTER_S)
-            again = await self._process(one.container)
+            again = await started(one.container, self.folder / f"{one.container.name}.log")
             again.restarts = one.restarts + 1
             self.running[place] = again
             await self._status("Running", containers=[self._container_status(each) for each in self.running])
@@ -252,7 +210,7 @@ class PodRun:
         began = time.monotonic()
         there = [one for one in self.running if one.process is not None and one.exit_code is None]
         for one in there:
-            _send(one, signal.SIGTERM)
+            send(one, signal.SIGTERM)
         waits = [asyncio.create_task(self._ended(one)) for one in there]
         while waits and not all(task.done() for task in waits):
             left = began + (self._grace_s() if grace_s is None else grace_s) - time.monotonic()
@@ -260,7 +218,7 @@ class PodRun:
                 left = min(left, FORCED_GRACE_S)
             if left <= 0:
                 for one in there:
-                    _send(one, signal.SIGKILL)
+                    send(one, signal.SIGKILL)
                 await asyncio.wait(waits)
                 break
             heed = asyncio.create_task(self.changed.wait())
@@ -289,7 +247,7 @@ class PodRun:
         for one in self.running:
             if one.exit_code is None:
                 one.reason = reason
-                _send(one, signal.SIGKILL)
+                send(one, signal.SIGKILL)
         self.changed.set()
 
     def sweep(self) -> None:
@@ -343,38 +301,3 @@ class PodRun:
         spec = next(spec for spec in self.pod["spec"]["containers"] if spec["name"] == one.container.name)
         runs = one.exit_code is None
         return {**self._waiting(spec, one.state()), "ready": runs, "started": runs, "restartCount": one.restarts, "imageID": f"fake://{spec['image']}", "containerID": f"fake://{self.uid}/{spec['name']}"}  # fmt: skip
-
-
-def _send(one: Running, number: signal.Signals) -> None:
-    """To the container's first process; SIGKILL to its group too."""
-    if one.process is None or one.process.returncode is not None:
-        return
-    with suppress(ProcessLookupError):
-        if number == signal.SIGKILL:
-            os.killpg(one.process.pid, number)
-        else:
-            one.process.send_signal(number)
-
-
-def kill_marked(name: str, value: str) -> int:
-    """SIGKILL to each process with this in its environment, until there is none; how many there were."""
-    wanted, seen = f"{name}={value}".encode(), set()
-    for _ in range(100):
-        pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-        found = {pid for pid in pids if pid != os.getpid() and _has(pid, wanted)}
-        if not found:
-            break
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        seen |= found
-        time.sleep(0.005)
-    return len(seen)
-
-
-def _has(pid: int, wanted: bytes) -> bool:
-    try:
-        return wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from typing import Any
 
 from tests.kube.checks import quantity
 from tests.kube.client import MERGE_PATCH, Gone, KubeletClient, Refusal, path_of
-from tests.kube.fake_pod import MARK, PodRun, kill_marked
+from tests.kube.fake_pod import PodRun
+from tests.kube.pod_processes import MARK, kill_marked
 from tests.kube.store import stamp
 
 LEASES = "kube-node-lease"
@@ -174,6 +176,9 @@ class Kubelet:
     async def _live(self, run: PodRun) -> None:
         try:
             await run.live()
+        except Refusal:
+            # A fault of the ground that the test stands on: not to be missed.
+            traceback.print_exc()
         finally:
             if self.pods.get(run.uid) is run:
                 del self.pods[run.uid]
