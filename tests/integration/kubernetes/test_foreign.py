@@ -17,7 +17,7 @@ from gpufair.core.record import Workload
 from gpufair.core.units import Millis
 from gpufair.service.backends.kubernetes import names, rights
 from gpufair.service.backends.kubernetes.asked import asked
-from gpufair.service.backends.kubernetes.foreign_wishes import LAUNCH
+from gpufair.service.backends.kubernetes.foreign_wishes import LAUNCH, pods_of
 from gpufair.service.backends.kubernetes.problems import Missing
 from tests.integration.kubernetes.conftest import Server
 from tests.integration.kubernetes.inside import MARK, Backend, World, until, world
@@ -119,11 +119,10 @@ class Others:
     async def await_phase(self, uid: str, phase: Phase) -> Workload:
         """A pod's workload, as soon as it is there and in this phase."""
 
-        async def there() -> bool:
-            return any(one.id == f"pod-{uid}" for one in await self.workloads())
+        async def there() -> str:
+            return next((one.id for one in await self.workloads() if uid in {its for _, its in pods_of(one.spec)}), "")
 
-        await until(f"a workload of {uid}", there)
-        return await self.backend.await_phase(f"pod-{uid}", phase)
+        return await self.backend.await_phase(await until(f"a workload of {uid}", there), phase)
 
     async def await_end(self, uid: str) -> Workload:
         """How it ended."""
@@ -254,7 +253,35 @@ async def test_one_that_is_deleted_while_it_waits_is_over(tmp_path: Path, server
         await it.delete("waiting")
         ended = await it.await_end(waiting)
         assert ended.outcome is Outcome.CANCELLED
-        assert ended.reason == "its pod waiting was deleted"
+        assert ended.reason.startswith("its pod waiting was deleted")
+
+
+async def test_what_is_left_of_a_gang_joins_its_next_set(tmp_path: Path, server: Server) -> None:
+    """A pod that a controller made anew while the gang waited: the new set is queued in place of the old one."""
+    async with others(tmp_path, server, count=2) as it:
+        await it.make("first", min_runtime="1h")
+        await it.running_on("first")
+        for name in ("g-0", "g-1"):
+            await it.make(name, gang="g", gang_size="2", min_runtime="1h")
+        await it.told("g-0", "GpufairQueued", "queued as gang-")
+        await it.delete("g-1")
+        await it.told("g-0", "GpufairWaits", "gang 'g' has 1 of 2 pods")
+        uid = await it.make("g-2", gang="g", gang_size="2", min_runtime="1h")
+        await it.finish("first")
+        await it.await_phase(uid, Phase.RUNNING)
+        assert {await it.running_on("g-0"), await it.running_on("g-2")} == set(it.nodes.names)
+
+
+async def test_one_that_an_operator_cancels_while_it_waits_is_deleted(tmp_path: Path, server: Server) -> None:
+    """Else it would be submitted again at once."""
+    async with others(tmp_path, server) as it:
+        await it.make("first", min_runtime="1h")
+        await it.running_on("first")
+        uid = await it.make("waiting", min_runtime="1h")
+        await it.await_phase(uid, Phase.QUEUED)
+        await it.backend.cancel(f"pod-{uid}")
+        await until("the pod to be gone", lambda: _none(it.pod("waiting")))
+        assert len(await it.workloads()) == 2
 
 
 async def test_one_that_its_owner_deletes_while_it_runs_is_over(tmp_path: Path, server: Server) -> None:

@@ -164,7 +164,16 @@ def test_more_than_one_set_of_a_gang() -> None:
     assert [one.pod["metadata"]["name"] for one in remarks] == ["g-4"]
     running = {"uid-g-0", "uid-g-1"}
     found, remarks = seen(*gang(2, 4), known=running)
-    assert [wish.id for wish in found] == ["pod-uid-g-2"]
+    assert [[one["metadata"]["name"] for one in wish.pods] for wish in found] == [["g-2", "g-3"]]
+
+
+def test_a_set_of_a_gang_has_a_name_of_its_own() -> None:
+    """One whose pod was deleted while it waited is over; with a new one in its place it is another workload."""
+    first, second, third = gang(2, 3)
+    ((one,), _), ((other,), _) = seen(first, second), seen(first, third)
+    assert one.id != other.id
+    assert one.id == seen(second, first)[0][0].id
+    assert one.id.startswith("gang-")
 
 
 def test_gangs_of_two_namespaces_are_two() -> None:

@@ -17,11 +17,13 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.model import HOLDING, Held, Phase
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
+from gpufair.service.backends.kubernetes.ending import Leaving, remove
 from gpufair.service.backends.kubernetes.foreign_events import TheirPod, Told, tell
 from gpufair.service.backends.kubernetes.foreign_life import ForeignLife
 from gpufair.service.backends.kubernetes.foreign_wishes import LAUNCH, Remark, Wish, namespace_of, pods_of, wishes
 from gpufair.service.backends.kubernetes.names import PodKey
-from gpufair.service.backends.kubernetes.placing import Place
+from gpufair.service.backends.kubernetes.placing import Made, Place
+from gpufair.service.backends.kubernetes.problems import KubernetesProblem
 from gpufair.service.backends.kubernetes.requests import FINISHED
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.survey import Kept
@@ -31,6 +33,8 @@ from gpufair.service.workloads.asked import Closed
 from gpufair.service.workloads.turn import Turn
 from gpufair.wire import Command
 
+# How a workload ends that lost a pod before it started: the others are free for its next set.
+_ANEW: Final = "; what is left of it is queued anew"
 _log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
@@ -44,6 +48,7 @@ class Theirs:
     phase: Phase
     held: Held | None
     pods: tuple[TheirPod, ...]
+    why: str = ""  # it was cancelled
 
 
 class ForeignPods:
@@ -59,6 +64,7 @@ class ForeignPods:
         self._site, self._found, self._spawn = site, found, spawn
         self._held: frozenset[str] = frozenset()
         self._told: dict[str, str] = {}  # by uid, what was last told there
+        self._cleared: set[str] = set()  # uids of pods whose deletion was asked for here
 
     @property
     def counted(self) -> set[str]:
@@ -92,9 +98,11 @@ class ForeignPods:
         for one in known:
             if one.held is not None and one.phase in HOLDING:
                 self._adopt(one, one.held, kept)
-            elif one.phase is not Phase.ENDED and (why := self._orphaned(one)):
-                await self._end(one.id, why)
-        taken = {pod.uid for one in known for pod in one.pods}
+            elif one.phase is Phase.ENDED:
+                self._clear_away(one)
+            elif why := self._orphaned(one):
+                await self._end(one.id, f"{why}{_ANEW}")
+        taken = {pod.uid for one in known if not one.why.endswith(_ANEW) for pod in one.pods}
         found, remarks = wishes(pods.values(), self._site.pool, self._site.options, taken)
         for wish in found:
             await self._submit(wish)
@@ -102,6 +110,7 @@ class ForeignPods:
             self._tell(remark)
         there = {str(pod["metadata"].get("uid")) for pod in pods.values()}
         self._told = {uid: text for uid, text in self._told.items() if uid in there}
+        self._cleared &= there
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -125,6 +134,24 @@ class ForeignPods:
             if node := (seen.get("spec") or {}).get("nodeName"):
                 return f"its pod {pod.name} has {node} for its node, and a pod has one for its whole life"
         return "" if one.pods else "it names no pods"
+
+    def _clear_away(self, one: Theirs) -> None:
+        """What was cancelled while it waited has pods that nobody will start: they go, and are not submitted again."""
+        for pod in () if one.why.endswith(_ANEW) else one.pods:
+            seen = self._found(pod.uid)
+            if seen is None or pod.uid in self._cleared or seen["metadata"].get("deletionTimestamp"):
+                continue
+            if not (seen.get("spec") or {}).get("nodeName"):
+                self._cleared.add(pod.uid)
+                self._spawn(self._delete(pod, one.why))
+
+    async def _delete(self, pod: TheirPod, why: str) -> None:
+        await tell(self._site, pod, Told.REFUSED, f"deleted by gpufair: its workload was cancelled{f' ({why})' if why else ''}")
+        try:
+            await remove(self._site, pod.name, Made(uid=pod.uid), Leaving(None), pod.path())
+        except KubernetesProblem as problem:
+            _log.warning("pod %s/%s: %s", pod.namespace, pod.name, problem)
+            self._cleared.discard(pod.uid)
 
     async def _submit(self, wish: Wish) -> None:
         def step(turn: Turn) -> None:
@@ -187,5 +214,5 @@ def _known(state: State, pool: str) -> list[Theirs]:
         if spec.launch.get("type") == LAUNCH and spec.launch.get("pool") == pool:
             namespace = namespace_of(spec)
             pods = tuple(TheirPod(namespace, name, uid) for name, uid in pods_of(spec))
-            found.append(Theirs(record.id, record.phase, record.held, pods))
+            found.append(Theirs(record.id, record.phase, record.held, pods, record.cancelled_why))
     return found

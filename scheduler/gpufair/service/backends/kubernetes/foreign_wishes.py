@@ -7,6 +7,7 @@ configuration gives to its namespace.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
@@ -35,7 +36,7 @@ class BadPod(GpufairError):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Pods that are to start together, the one of rank 0 first, as a workload. Its id follows from the first pod's uid."""
+    """Pods that are to start together, the one of rank 0 first, as a workload. Its id follows from their uids."""
 
     id: WorkloadId
     spec: WorkloadSpec
@@ -80,7 +81,7 @@ def wishes(
         for at in range(0, len(members), size):
             part = tuple(members[at : at + size])
             if len(part) == size:
-                found.append(Wish(WorkloadId(f"pod-{_uid(part[0])}"), _with_pods(wanted[at], part), part))
+                found.append(Wish(_id(part), _with_pods(wanted[at], part), part))
             else:
                 text = f"gang {said(part[0], names.GANG)!r} has {len(part)} of {size} pods; it is queued when all are there"
                 remarks += [Remark(pod, text, wrong=False) for pod in part]
@@ -237,6 +238,14 @@ def _title(pod: Object) -> str:
     owners = pod["metadata"].get("ownerReferences") or ()
     owner = next((str(one.get("name") or "") for one in owners if one.get("controller")), "")
     return owner or str(pod["metadata"]["name"])
+
+
+def _id(pods: tuple[Object, ...]) -> WorkloadId:
+    if len(pods) == 1:
+        return WorkloadId(f"pod-{_uid(pods[0])}")
+    # Of a set that broke up before it started some may be in the next one, which is another workload.
+    uids = "\n".join(sorted(map(_uid, pods)))
+    return WorkloadId(f"gang-{hashlib.sha256(uids.encode()).hexdigest()[:32]}")
 
 
 def _uid(pod: Object) -> str:
