@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from gpufair.service.settings.pod_template import PodTemplate
 from gpufair.service.storage.journal import Journal
 from gpufair.service.storage.store import sqlite_url
+from gpufair.service.workloads.details import Pending
+from gpufair.service.workloads.turn import Turn
 from gpufair.wire import AgentHello, NodeInventory, Report
 from tests.integration.kubernetes.conftest import Server
 
@@ -70,6 +74,7 @@ class Kubelets:
         self.silent = False  # agents say nothing
         self.stubborn = False  # agents do not leave when they are told to
         self.told: dict[str, str] = {}  # MASTER_ADDR by pod
+        self.heard: list[str] = []  # commands, by all agents
         self.seen: Callable[[], None] = lambda: None  # called after each change of a pod
         self.agents: dict[str, asyncio.Task[None]] = {}
         self.started: list[str] = []
@@ -202,6 +207,7 @@ class NoopAgent:
         while True:
             for command in await lines.commands(self.name, after, self._boot, 5.0):
                 after = command.seq
+                self._kubelets.heard.append(command.kind)
                 if command.kind == "start":
                     self._runs = True
                     if (address := command.args["launch"]["env"].get("MASTER_ADDR")) is not None:
@@ -275,6 +281,18 @@ class Backend:
     async def cancel(self, name: str) -> None:
         """End it."""
         await self.runtime.do(lambda turn: turn.handle(ev.Cancelled(turn.now, turn.cause(), WorkloadId(name))))
+
+    async def ask_for(self, name: str, kind: str) -> None:
+        """A user's command, as the API gives it: kept until it is answered."""
+
+        def step(turn: Turn) -> None:
+            workload = turn.state.workload(WorkloadId(name))
+            detail = turn.detail(workload.id)
+            pending = (*detail.pending, Pending(kind, workload.incarnation, {}))
+            turn.set_detail(workload.id, replace(detail, pending=pending))
+            turn.after(partial(self.hub.send, workload, kind))
+
+        await self.runtime.do(step)
 
     async def get(self, name: str) -> Workload:
         """How it is."""

@@ -86,6 +86,22 @@ async def test_a_service_that_dies_while_a_pod_runs_or_leaves(tmp_path: Path, se
             await settled(it)
 
 
+async def test_what_was_asked_of_a_pod_before_the_service_died_is_asked_again(tmp_path: Path, server: Server) -> None:
+    """A save that no pod had heard of yet: whoever asked for it was told that it will be done."""
+    async with world(tmp_path, server) as it:
+        backend = await it.begin()
+        await backend.submit("w", gpus=4)
+        await backend.await_phase("w", Phase.RUNNING)
+        await it.end()
+        backend = await it.begin()
+        await backend.ask_for("w", "save")
+        await until("the pod to hear of it", lambda: "save" in it.kubelets.heard)
+        await it.end()
+        it.kubelets.heard.clear()
+        backend = await it.begin()  # nobody has answered
+        await until("the pod to hear of it again", lambda: "save" in it.kubelets.heard)
+
+
 async def test_what_ended_while_nobody_looked(tmp_path: Path, server: Server) -> None:
     """A pod that was deleted meanwhile is queued again; one that nobody wants any more is removed."""
     async with world(tmp_path, server) as it:

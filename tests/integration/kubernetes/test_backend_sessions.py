@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpufair.client import Client
-from tests.integration.jupyter.real import real_service, wait_until
+from gpufair.core.errors import GpufairError
+from tests.integration.jupyter.real import real_service, service_pid, wait_until
 from tests.integration.jupyter.server import Server as Jupyter
 from tests.integration.jupyter.server import Tab
 from tests.integration.kubernetes.conftest import Server
@@ -130,3 +132,62 @@ def test_a_session_moves_with_its_variables(server: Server, tmp_path: Path) -> N
             assert two.node != one.node
         jupyter.call("DELETE", f"/api/kernels/{kernel}")
         wait_until(lambda: not client.workload(kernel).live and not cluster.pods(), WAIT_S)
+
+
+def test_a_session_outlives_its_service_its_api_server_and_its_node(server: Server, tmp_path: Path) -> None:
+    """Neither a killed service nor an API server that is away is noticed in it; of a dead node it has its last checkpoint."""
+    with nodes(server, tmp_path, "n1", "n2") as cluster, lab(server, tmp_path) as (jupyter, client):
+        ready(client, 2)
+        kernel = jupyter.new("far.ipynb")
+        with Tab(jupyter, kernel) as tab:
+            first = tab.run("x = [1]")
+            assert tab.reply(first, 120)["status"] == "ok", cluster.logs()
+            if server.fake is not None:
+                server.fake.restart(1.0)
+            os.kill(service_pid(tmp_path / "home" / "gpufair"), signal.SIGKILL)
+            again = tab.run("x.append(2); print(x)")
+            assert tab.reply(again, 60)["status"] == "ok", cluster.logs()
+            assert tab.text(again) == "[1, 2]\n"
+            wait_until(lambda: alive(client), WAIT_S)
+            ready(client, 2)
+            found = client.workload(kernel)
+            assert (found.state, found.incarnation) == ("running", 1)
+            wait_until(lambda: jupyter.call("POST", f"/gpufair/sessions/{kernel}/checkpoint")[0] == 202, WAIT_S)
+            wait_until(lambda: jupyter.session(kernel)["checkpoint"], WAIT_S)
+            (lease,) = found.leases
+            cluster.die(lease.node)
+            wait_until(lambda: client.workload(kernel).state in {"parked", "queued", "restoring"}, WAIT_S)
+            last = tab.run("print(x)")
+            assert tab.reply(last, 120)["status"] == "ok", cluster.logs()
+            assert tab.text(last) == "[1, 2]\n"
+            (other,) = client.workload(kernel).leases
+            assert other.node != lease.node
+        jupyter.call("DELETE", f"/api/kernels/{kernel}")
+        wait_until(lambda: not client.workload(kernel).live, WAIT_S)
+
+
+def alive(client: Client) -> bool:
+    """Whether a service answers."""
+    try:
+        client.status()
+    except GpufairError:
+        return False
+    return True
+
+
+def test_a_gang_of_commands_meets(server: Server, tmp_path: Path) -> None:
+    """One pod on each node, all with the address of the first; the outcome is that of all."""
+    with nodes(server, tmp_path, "n1", "n2", gpus=2) as cluster, lab(server, tmp_path) as (_, client):
+        ready(client, 2)
+        told = tmp_path / "told"
+        line = f"echo $RANK $WORLD_SIZE $MASTER_ADDR $GPUFAIR_POD >> {told}"
+        launch = {"type": "command", "argv": ["/bin/sh", "-c", line], "cwd": str(tmp_path)}
+        asked = client.submit(
+            launch, kind="batch", gpus=2, nodes=2, min_runtime_s=60, allocation="language/digits", user="ria", pools=("kube",)
+        )
+        wait_until(lambda: not client.workload(asked.id).live, WAIT_S)
+        ended = client.workload(asked.id)
+        assert ended.outcome == "completed", (ended.reason, cluster.logs())
+        lines = sorted(line.split() for line in told.read_text().splitlines())
+        assert [(rank, size, address) for rank, size, address, _ in lines] == [("0", "2", "127.0.0.1"), ("1", "2", "127.0.0.1")]
+        assert len({pod for *_, pod in lines}) == 2

@@ -100,11 +100,10 @@ class VirtualAgent:
             elif key not in expected:
                 life.abandon()
         await self._heed(self)
-        # What is repeated comes first: pods are asked in only when it is known what they are to do.
-        after = self._carry_out(await self._hub.commands(self.node, after, boot, 0.0), after)
+        # Those that are up need no start, and are to hear what is repeated; the others get theirs, and only then come in.
         coming = await self._hub.coming(self.node)
         for key, life in self.lives.items():
-            if key not in coming:  # else its start comes, even if it has to wait for a stray to go
+            if key not in coming:
                 life.welcome()
         self._greeted.set()
         while True:
