@@ -15,6 +15,7 @@ from tests.unit.service.contract import problems
 NO_JSON = {
     "/api/v1/agents/{node}/check",
     "/api/v1/agents/{node}/commands",
+    "/api/v1/pods/{pod}/commands",
     "/api/v1/events",
     "/api/v1/workloads/{workload}/checkpoints/{checkpoint}/export",
     "/metrics",
