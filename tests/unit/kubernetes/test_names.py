@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import string
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpufair.core.units import WorkloadId
-from gpufair.service.backends.kubernetes import names
+from gpufair.service.backends.kubernetes import inventory, names
 from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, label_value, pod_name, service_name
+from gpufair.service.settings import quantities
 
 IDS = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=64)
 KEYS = st.builds(PodKey, IDS.map(WorkloadId), st.integers(1, 10**6), st.integers(0, 4095))
@@ -102,3 +105,9 @@ def test_pods_of_a_pool() -> None:
     assert not names.is_ours(pod, "h100")
     assert not names.is_ours({"metadata": {}})
     assert names.selector("a100") == "app.kubernetes.io/managed-by=gpufair,gpufair.io/pool=a100"
+
+
+@pytest.mark.parametrize("module", [inventory, names, quantities])
+def test_examples_are_true(module: ModuleType) -> None:
+    """What a docstring shows is what happens."""
+    assert doctest.testmod(module).failed == 0

@@ -129,7 +129,7 @@ def label_value(text: str) -> str:
         >>> label_value("ada"), label_value("")
         ('ada', '')
         >>> label_value("language/speech")
-        'language.speech-9a70dd17'
+        'language.speech-07c76081'
     """
     if not text or _LABEL.fullmatch(text):
         return text
