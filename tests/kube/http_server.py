@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -25,6 +26,7 @@ from tests.kube.verbs import Verbs
 BOOKMARKS_S = 60.0
 BOOKMARK_BEFORE_END_S = 2.0
 LONGEST_WATCH_S = 1800.0
+LOG = 200_000
 
 
 class Served:
@@ -36,8 +38,8 @@ class Served:
         self.verbs = Verbs(self.store, self.rights)
         self.faults = Faults()
         self.watches: set[ApiHandler] = set()
-        # (method, path with query, user) of each request, in order.
-        self.log: list[tuple[str, str, str]] = []
+        # (method, path with query, user) of each request, in order; the oldest of very many are dropped.
+        self.log: deque[tuple[str, str, str]] = deque(maxlen=LOG)
         self.bookmarks_s = BOOKMARKS_S
 
 
