@@ -84,16 +84,12 @@ class Server:
 
 @pytest.fixture
 def server(cluster: Cluster) -> Server:
-    return _server(cluster)
+    return server_of(cluster)
 
 
-def _server(cluster: Cluster) -> Server:
+def server_of(cluster: Cluster) -> Server:
+    """For tests that choose which cluster it is."""
     return Server(cluster.kubeconfig, cluster.namespace, cluster.fake, cluster)
-
-
-def made(fake: FakeApi, folder: Path) -> Server:
-    """The fake server, with a namespace for a test."""
-    return _server(make_cluster("fake", fake.kubeconfig(folder / "kubeconfig"), folder, fake=fake))
 
 
 @pytest.fixture

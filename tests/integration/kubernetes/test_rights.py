@@ -16,10 +16,10 @@ from gpufair.service.backends.kubernetes.api import Api
 from gpufair.service.backends.kubernetes.asked import asked
 from gpufair.service.backends.kubernetes.problems import Forbidden
 from gpufair.service.backends.kubernetes.rights import Right
-from tests.integration.kubernetes.conftest import Server, made
+from tests.integration.kubernetes.conftest import Server, server_of
 from tests.integration.kubernetes.inside import world
 from tests.kube.client import KubeClient
-from tests.kube.fake_api import FakeApi
+from tests.kube.cluster import Cluster
 from tests.unit.deploy.read import BASE, documents
 
 ACCOUNT = "gpufair"
@@ -41,7 +41,7 @@ REFUSED_HERE = (
     Right("serviceaccounts", ("create", "get", "list", "impersonate"), "other accounts"),
     Right("serviceaccounts/token", ("create",), "their tokens"),
     Right("configmaps", ("get", "list", "create", "update"), "what others configure"),
-    Right("services", ("list", "watch", "update", "patch"), "traffic led astray"),
+    Right("services", ("get", "list", "watch", "update", "patch", "delete"), "traffic led astray"),
     Right("events", ("create", "delete"), "lies in the log"),
     Right("persistentvolumeclaims", ("create", "delete"), "storage"),
     Right("resourcequotas", ("create", "update", "delete"), "one's own limits"),
@@ -174,10 +174,11 @@ async def test_without_the_role_the_first_right_that_is_missing_is_named(server:
 
 
 async def test_the_role_is_enough_for_the_whole_life_of_workloads(
-    fake: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fake_cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Started, preempted, stopped, adopted by the next service: nothing is refused, and each call is in the table."""
-    server = made(fake, tmp_path)
+    server, fake = server_of(fake_cluster), fake_cluster.fake
+    assert fake is not None
     async with world(tmp_path, server) as it:
         it.kubeconfig = server.account(tmp_path / "account", ACCOUNT)
         grant(server)

@@ -40,7 +40,7 @@ NAMESPACE: Final = (
     Right("pods/binding", ("create",), "to put a pod on the node that was decided"),
     # Reading them adds nothing to making pods: a pod may mount each Secret of its namespace.
     Right("secrets", ("get", "create", "delete"), "to give each pod the token that is good for it alone"),
-    Right("services", ("get", "create", "delete"), "to let the pods of a gang find one another by name"),
+    Right("services", ("create",), "to let the pods of a gang find one another by name"),
     Right("events", ("list", "watch"), "to tell why a pod does not begin"),
     Right(
         "leases", ("get", "create", "update"), "so that one service at a time changes anything", "coordination.k8s.io"
