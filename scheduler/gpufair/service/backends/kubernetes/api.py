@@ -62,6 +62,7 @@ class Api:
         self._threads = Threads(limits.threads, "gpufair-kube")
         self._urgent = Threads(_URGENT, "gpufair-kube-urgent")
         self._bucket = Bucket(limits.per_s, limits.burst)
+        self._closed = False
 
     @classmethod
     async def open(
@@ -94,6 +95,7 @@ class Api:
 
     async def close(self) -> None:
         """Begin no more calls. Those that hang are left to their threads."""
+        self._closed = True
         self._threads.close()
         self._urgent.close()
         self.connection.close()
@@ -182,6 +184,8 @@ class Api:
         Raises:
             KubernetesProblem: The connection broke, or the answer is an error.
         """
+        if self._closed:
+            raise Unavailable(what, "this connection has been closed", perhaps_done=False)
         headers = self.connection.headers(what) | {"Accept": JSON, "User-Agent": "gpufair"}
         data = None
         if body is not None:
@@ -209,6 +213,11 @@ class Api:
                 response.close()
             raise problem_of(what, response.status, told, response.headers.get("Retry-After"))
         return response
+
+    def settle(self) -> None:
+        """At the end of each answer: a connection that is given back after ``close`` is ended, too. For threads."""
+        if self._closed:
+            self.connection.close()
 
     def _exchange(
         self,
@@ -238,6 +247,7 @@ class Api:
             response.close()
             raise
         response.release_conn()
+        self.settle()
         try:
             answer = json.loads(b"".join(pieces))
         except (ValueError, RecursionError):

@@ -117,6 +117,7 @@ class Stream:
                 with self._lock:
                     self._response = None
                 response.close()
+                self._api.settle()
         except KubernetesProblem as problem:
             last = problem
         except (HTTPError, OSError) as err:
