@@ -1,7 +1,8 @@
 """What a Kubernetes cluster behind the service bears: 200 nodes of 8 GPUs, 500 workloads whose pods do nothing.
 
-Against the API server that ``GPUFAIR_TEST_KUBECONFIG`` names, where it is set (``make kube-up``), else against the fake one
-in a process of its own. The service is the real one in another, and all machines are played in a third.
+Against the API server that ``GPUFAIR_TEST_KUBECONFIG`` names, else a real one of the programs that ``make kube-build`` has put
+into the cache, else (or with ``GPUFAIR_TEST_WITHOUT_REAL_KUBERNETES``) the fake one in a process of its own; the notes say which.
+The service is the real one in another process, and all machines are played in a third.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tests.bench.core_world import cpu_scale
 from tests.bench.result import Result
 from tests.bench.service import running
 from tests.kube.client import KubeClient
+from tests.kube.control_plane import ControlPlane
+from tests.kube.programs import Programs, find
 
 STARTS_PER_S, BIND_MS = 50.0, 500.0
 _FAKE = """
@@ -38,11 +41,14 @@ with FakeApi() as api:
 @contextmanager
 def api_server(folder: Path) -> Iterator[tuple[str, Path]]:
     """Which one it is, and its kubeconfig."""
+    programs = find()
     if named := os.environ.get("GPUFAIR_TEST_KUBECONFIG"):
-        path = Path(named)
-        with KubeClient(path) as admin:
-            version = admin.ok("GET", "/version")["gitVersion"]
-        yield f"kube-apiserver {version}", path
+        yield _version(Path(named)), Path(named)
+        return
+    if isinstance(programs, Programs) and not os.environ.get("GPUFAIR_TEST_WITHOUT_REAL_KUBERNETES"):
+        (folder / "control-plane").mkdir()
+        with ControlPlane(folder / "control-plane", programs) as plane:
+            yield _version(plane.kubeconfig), plane.kubeconfig
         return
     path = folder / "kubeconfig"
     process = subprocess.Popen([sys.executable, "-c", _FAKE, str(path)], stdin=subprocess.PIPE)
@@ -57,6 +63,11 @@ def api_server(folder: Path) -> Iterator[tuple[str, Path]]:
         assert process.stdin is not None
         process.stdin.close()
         process.wait(30)
+
+
+def _version(kubeconfig: Path) -> str:
+    with KubeClient(kubeconfig) as admin:
+        return f"kube-apiserver {admin.ok('GET', '/version')['gitVersion']}"
 
 
 def config(kubeconfig: Path, namespace: str) -> str:
