@@ -378,6 +378,21 @@ async def test_bindings_that_fail_are_tried_again(tmp_path: Path, server: Server
         await it.await_phase(uid, Phase.RUNNING)
 
 
+async def test_an_api_server_that_is_restarted_doubles_and_loses_nothing(tmp_path: Path, server: Server) -> None:
+    """In the middle of a start, and of a preemption."""
+    if not server.cluster.restartable:
+        pytest.skip("this API server is not ours to restart")
+    async with others(tmp_path, server) as it:
+        victim = await it.make("victim")
+        await asyncio.to_thread(server.cluster.restart_api, 0.5)
+        await it.await_phase(victim, Phase.RUNNING)
+        winner = await it.make("winner", allocation="b", min_runtime="1h")
+        await asyncio.to_thread(server.cluster.restart_api, 0.5)
+        await it.await_phase(winner, Phase.RUNNING)
+        assert (await it.await_end(victim)).incarnation == 1
+        assert {one.id for one in await it.workloads()} == {f"pod-{uid}" for uid in (victim, winner)}
+
+
 async def test_their_gpus_are_counted_once(tmp_path: Path, server: Server) -> None:
     """As held, in the core's books; not once more as somebody else's, which would take them off the node."""
     async with others(tmp_path, server) as it:
