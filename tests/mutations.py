@@ -190,14 +190,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P9 the smaller metric comes first",
         "order.py",
-        "min((metric(child), child) for child in busy)",
-        "max((metric(child), child) for child in busy)",
+        "min([(self._shares.metric(child), child) for child in busy])",
+        "max([(self._shares.metric(child), child) for child in busy])",
         "p09 or plain_pass or p12",
     ),
     Mutation(
         "P9 within a leaf whoever has had less comes first",
         "order.py",
-        "                first = had(user), tickets[index]",
+        "                first = shares.had(leaf, user), tickets[index]",
         "                first = 0, tickets[index]",
         "burst or plain_pass",
     ),
@@ -225,8 +225,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P13 whoever fits starts at once",
         "sizes.py",
-        "                for room in range(each, len(counts)):",
-        "                for room in range(each + 1, len(counts)):",
+        "each, missing, only = shape.gpus_per_node, shape",
+        "each, missing, only = shape.gpus_per_node + 1, shape",
         "p13",
     ),
     Mutation(

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 
 from gpufair.core.model import Node, Shape
 from gpufair.core.record import UNCOUNTED, NodeRecord, Record
-from gpufair.core.sizes import Counted
+from gpufair.core.sizes import Counted, Everyone
 from gpufair.core.units import NodeName, WorkloadId
 
 Rest = tuple[int, int]  # CPUs, memory
@@ -118,7 +118,7 @@ class Freed:
         rest: The rest, where it is known already.
     """
 
-    __slots__ = ("_groups", "_rest", "counted", "counted_for", "gpus", "taken")
+    __slots__ = ("_as_of", "_everyone", "_groups", "_rest", "counted", "counted_for", "gpus", "taken")
 
     def __init__(
         self,
@@ -133,6 +133,21 @@ class Freed:
         self.counted_for: Counted | None = None
         self._groups = tuple(groups)
         self._rest = rest
+        self._everyone: Everyone | None = None
+        self._as_of = 0
+
+    @classmethod
+    def of_all(cls, everyone: Everyone, groups: Iterable[Mapping[WorkloadId, Record]]) -> Freed:
+        """What there would be if everybody left who may be told to."""
+        freed = cls(everyone.gpus.copy(), groups)
+        freed._everyone, freed._as_of = everyone, everyone.changes
+        return freed
+
+    @property
+    def everyone(self) -> Everyone | None:
+        """What this is a copy of, as long as that is so."""
+        whole = self._everyone
+        return whole if whole is not None and whole.changes == self._as_of and not self.taken else None
 
     def __bool__(self) -> bool:
         return bool(self.gpus) or bool(self.rest)

@@ -218,19 +218,20 @@ class Chances:
         hopeful = [(shape, leaves) for shape, leaves in turn.items() if self.hopeful(shape)]
         if any(self._somebody_at_will(shape, leaves) for shape, leaves in hopeful):
             return True
-        held_back = self.take.holds_back
+        take = self.take
         if not self.running.exposed:
             return False
         for shape, leaves in hopeful:
             # Most leaves are behind all whom they could move, whatever they ask for.
-            some = self._movers if self._in_reach(shape) else self._superiors
-            for leaf in some & leaves.keys():
-                if not held_back(leaf, shape.gpus) and self._preempts(leaf, shape, leaves[leaf]):
-                    return True
-            if self._debug_shape(shape) and any(
-                self._debugs(leaf, shape, group) and not held_back(leaf, shape.gpus) for leaf, group in leaves.items()
-            ):
-                return True
+            some, gpus = self._movers if self._in_reach(shape) else self._superiors, shape.gpus
+            if some:
+                for leaf, group in leaves.items():
+                    if leaf in some and not take.holds_back(leaf, gpus) and self._preempts(leaf, shape, group):
+                        return True
+            if self._debug_shape(shape):
+                for leaf, group in leaves.items():
+                    if self._debugs(leaf, shape, group) and not take.holds_back(leaf, gpus):
+                        return True
         return False
 
     def acts_in(self, leaf: AllocationPath, groups: Iterable[tuple[Shape, Group]]) -> bool:
@@ -249,22 +250,26 @@ class Chances:
     def acts_beyond(self, turn: Turn) -> bool:
         """Whether anybody of a turn whom his limit could hold back could do anything with GPUs that nobody else can
         use."""
-        is_beyond, holds_back = self.take.is_beyond, self.take.holds_back
+        take = self.take
         for shape, leaves in turn.items():
-            if not self.hopeful(shape):
+            gpus = shape.gpus
+            beyond = [leaf for leaf in leaves if take.is_beyond(leaf, gpus)]
+            if not beyond or not self.hopeful(shape):
                 continue
-            gpus, could = shape.gpus, self._at_will(shape, self.earliest(shape))
+            could = self._at_will(shape, self.earliest(shape))
             # Without room only those can act who could move somebody.
-            some: Iterable[AllocationPath] = leaves
             if not could and not self._debug_shape(shape):
-                some = (self._movers if self._in_reach(shape) else self._superiors) & leaves.keys()
-            for leaf in some:
-                if is_beyond(leaf, gpus):
-                    group = leaves[leaf]
-                    held_back = holds_back(leaf, gpus)
-                    at_will = could and self._at_will(shape, self.until(group.claim[0]))
-                    if at_will or (self._preempts_own if held_back else self._group_acts)(leaf, shape, group):
+                some = self._movers if self._in_reach(shape) else self._superiors
+                beyond = [leaf for leaf in beyond if leaf in some]
+            for leaf in beyond:
+                group = leaves[leaf]
+                if could and self._at_will(shape, self.until(group.claim[0])):
+                    return True
+                if take.holds_back(leaf, gpus):
+                    if self._preempts_own(leaf, shape, group):
                         return True
+                elif self._group_acts(leaf, shape, group):
+                    return True
         return False
 
     def _preempts(self, leaf: AllocationPath, shape: Shape, group: Group) -> bool:

@@ -97,18 +97,18 @@ class Consolidation:
             record = self._first(choice, pool, {shape for shape in shapes if not self._all_will_fit(shape, pool)})
             if record is not None:
                 looked.add(pool)
-                self._move_for(record, self._pool(pool), found)
+                self._move_for(record, self._pool(pool), self._candidates(found))
                 self._coming.clear()
                 self._fits.clear()
 
-    def _could_join(self, gpus: int, pool: PoolName, found: dict[NodeName, list[Candidate]]) -> bool:
+    def _could_join(self, gpus: int, pool: PoolName, found: dict[NodeName, list[Record]]) -> bool:
         """Whether so many GPUs of a node could be joined, whoever asks: enough may move there, and there is enough
         elsewhere."""
         free = {node.node.name: node.free for node in self._facts.by_pool[pool] if node.free > 0}
         whole = sum(free.values())
         for name, here in found.items():
             missing = gpus - self._facts.nodes[name].free
-            if missing <= whole - free.get(name, 0) and missing <= sum(one.record.gpus for one in here):
+            if missing <= whole - free.get(name, 0) and missing <= sum([one.gpus for one in here]):
                 return True
         return False
 
@@ -118,19 +118,23 @@ class Consolidation:
         moving = (PreemptReason.CONSOLIDATION, PreemptReason.MOVED)
         return any(one.notice in moving and one.held is not None and one.held.pool == pool for one in leaving)
 
-    def _movable(self, pool: PoolName) -> dict[NodeName, list[Candidate]]:
-        """Whom one may move, by node, the cheapest first."""
-        facts, found = self._facts, dict[NodeName, list[Candidate]]()
+    def _movable(self, pool: PoolName) -> dict[NodeName, list[Record]]:
+        """Whom one may move, by node."""
+        facts, found = self._facts, dict[NodeName, list[Record]]()
         running = facts.running.get(pool)
         if running is None:
             return found
         for record in (running.restorable if facts.policy.consolidate_batch else running.sessions).values():
             if may_move(facts, record) and record.held is not None:
-                one = candidate(facts, record, PreemptReason.CONSOLIDATION, 0)
-                found.setdefault(record.held.leases[0].node, []).append(one)
-        for here in found.values():
-            here.sort(key=cost_of)
+                found.setdefault(record.held.leases[0].node, []).append(record)
         return found
+
+    def _candidates(self, found: dict[NodeName, list[Record]]) -> dict[NodeName, list[Candidate]]:
+        """The same with what moving them costs, the cheapest first."""
+        return {
+            name: sorted([candidate(self._facts, one, PreemptReason.CONSOLIDATION, 0) for one in here], key=cost_of)
+            for name, here in found.items()
+        }
 
     def _first(self, choice: int, pool: PoolName, shapes: set[Shape]) -> Record | None:
         """The first in the order of the queue for whom nothing else can be done now."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from functools import partial
 from heapq import heapify, heappop, heappush
 
 from gpufair.core.model import Shape
@@ -25,13 +24,13 @@ class Head:
         self.urgency, self.shape, self.queues = urgency, shape, queues
         self.passed: dict[str, int] = {}  # how many of a researcher's have had their turn and wait on
 
-    def rank(self, had: Callable[[str], int]) -> Rank | None:
+    def rank(self, shares: Shares, leaf: AllocationPath) -> Rank | None:
         """The place of the next of its class; None when nobody is left."""
         best: tuple[int, Ticket] | None = None
         for user, tickets in self.queues.items():
             index = self.passed.get(user, 0)
             if index < len(tickets):
-                first = had(user), tickets[index]
+                first = shares.had(leaf, user), tickets[index]
                 if best is None or first < best:
                     best = first
         return (self.urgency, *best) if best is not None else None
@@ -69,6 +68,10 @@ class Walk:
         self._live: set[AllocationPath] = set()
         self._live.update(*(leaves for _, leaves in self._shapes))
         self._live.difference_update(without)
+        self._busy: dict[AllocationPath, int] = {}  # how many of them are at and below each tree node
+        for leaf in self._live:
+            for path in tree[leaf].lineage:
+                self._busy[path] = self._busy.get(path, 0) + 1
         self._groups: dict[AllocationPath, list[tuple[Shape, Group]]] = {}
         self._heaps: dict[AllocationPath, list[tuple[Rank, Head]]] = {}
 
@@ -76,11 +79,11 @@ class Walk:
         """The leaf whose turn it is; None when nobody is left."""
         if not self._live:
             return None
-        path, metric, live, tree = ROOT, self._shares.metric, self._live, self._tree
+        path, tree = ROOT, self._tree
         while children := tree[path].children:
-            busy = [child for child in children if not live.isdisjoint(tree.leaves_below(child))]
+            busy = [child for child in children if self._busy.get(child)]
             # Whoever is alone is first, whatever its metric: that of an inner node is a sum over all of its leaves.
-            path = busy[0] if len(busy) == 1 else min((metric(child), child) for child in busy)[1]
+            path = busy[0] if len(busy) == 1 else min([(self._shares.metric(child), child) for child in busy])[1]
         return path
 
     def groups(self, leaf: AllocationPath) -> list[tuple[Shape, Group]]:
@@ -94,10 +97,9 @@ class Walk:
         """Who is first in a leaf; None, and the leaf is done, when nobody is left. The caller starts it, skips it or
         drops its class."""
         heap = self._heap(leaf)
-        had = partial(self._shares.had, leaf)
         while heap:
             rank, head = heap[0]
-            now = head.rank(had) if self._hopeful(head.shape) else None
+            now = head.rank(self._shares, leaf) if self._hopeful(head.shape) else None
             if now == rank:
                 return head, rank[2].workload
             heappop(heap)
@@ -119,18 +121,20 @@ class Walk:
 
     def done(self, leaf: AllocationPath) -> None:
         """Nobody else of this leaf can start in this pass."""
-        self._live.discard(leaf)
+        if leaf in self._live:
+            self._live.discard(leaf)
+            for path in self._tree[leaf].lineage:
+                self._busy[path] -= 1
         self._heaps.pop(leaf, None)
 
     def _heap(self, leaf: AllocationPath) -> list[tuple[Rank, Head]]:
         heap = self._heaps.get(leaf)
         if heap is None:
             heap = self._heaps[leaf] = []
-            had = partial(self._shares.had, leaf)
             for shape, group in self.groups(leaf):
                 for key, queues in group.line.items():
                     head = Head(key.urgency, shape, queues)
-                    rank = head.rank(had)
+                    rank = head.rank(self._shares, leaf)
                     if rank is not None:
                         heap.append((rank, head))
             heapify(heap)

@@ -7,7 +7,6 @@ child are the same one: it is made once, and for the leaves with exposed work on
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 from math import inf
 
 from gpufair.core.share import Shares
@@ -41,14 +40,18 @@ class Rivals:
         """The leaves with exposed work that a start which promises so much would leave this leaf better than."""
         known = self._outranked.get((leaf, promise))
         if known is None:
-            line = self._tree[leaf].lineage
-            found: Leaves = ()
-            for parent, side in pairwise(line):
-                if parent not in self._exposed:
-                    break  # nor has anything below it
-                found += self._beaten_by(parent, side, promise)
-            known = self._outranked[leaf, promise] = found
+            # A promise only makes it worse.
+            none = promise and not self.outranked(leaf, 0)
+            known = self._outranked[leaf, promise] = () if none else self._on_the_way_to(leaf, promise)
         return known
+
+    def _on_the_way_to(self, leaf: AllocationPath, promise: int) -> Leaves:
+        line, found = self._tree[leaf].lineage, Leaves()
+        for depth in range(1, len(line)):
+            if line[depth - 1] not in self._exposed:
+                break  # nor has anything below it
+            found += self._beaten_by(line[depth - 1], line[depth], promise)
+        return found
 
     def _beaten_by(self, parent: AllocationPath, side: AllocationPath, promise: int) -> Leaves:
         """Those below the siblings of one child whose metric is clearly higher."""
@@ -59,8 +62,13 @@ class Rivals:
                 known = ()
             else:
                 metric = self._shares.metric_with(side, promise) if promise else self._shares.metric(side)
-                over = [child for bar, child in self._bars_of(parent) if metric <= bar and child != side]
-                known = tuple(leaf for child in over for leaf in self._exposed[child]) if metric < inf else ()
+                found: list[AllocationPath] = []
+                for bar, child in self._bars_of(parent):
+                    if metric > bar or metric == inf:
+                        break  # and so it is of all that follow
+                    if child != side:
+                        found += self._exposed[child]
+                known = tuple(found)
             self._beaten[side, promise] = known
         return known
 
@@ -85,7 +93,6 @@ class Rivals:
         if known is None:
             known = self._bars[parent] = []
             if parent in self._exposed:
-                metric = self._shares.metric
                 exposed = [child for child in self._tree[parent].children if child in self._exposed]
-                known += sorted(((self._factor * metric(child), child) for child in exposed), reverse=True)
+                known += sorted([(self._factor * self._shares.metric(child), child) for child in exposed], reverse=True)
         return known

@@ -16,7 +16,7 @@ from gpufair.core.horizon import FOREVER, room_for, room_with
 from gpufair.core.model import Lease, Shape
 from gpufair.core.placement import admits
 from gpufair.core.record import NodeRecord
-from gpufair.core.sizes import Counted, Sizes
+from gpufair.core.sizes import Counted, Everyone, Sizes
 from gpufair.core.units import Instant, NodeName
 
 _ANY: Final = ""
@@ -30,12 +30,15 @@ class Rooms:
         "_by_type",
         "_counted",
         "_counts",
+        "_emptied",
         "_ends",
         "_free",
         "_horizons",
         "_listed",
         "_nodes",
         "_open",
+        "_stale",
+        "_would",
         "changes",
         "free",
     )
@@ -53,6 +56,11 @@ class Rooms:
         self._counts = Sizes()  # of those
         self._bounded: set[NodeName] = set()  # nodes with horizons
         self._open: dict[NodeName, NodeRecord] = {}  # those of them on which something is free
+        # Nodes without horizons by what there would be without everybody of whom this was last asked; those that have
+        # changed since are listed anew when it is asked again.
+        self._emptied = Sizes()
+        self._would: dict[NodeName, tuple[str, int]] = {}
+        self._stale: dict[NodeName, None] = {}
 
     @property
     def bounded(self) -> bool:
@@ -63,6 +71,7 @@ class Rooms:
         """A node is in this pool; its type, room or horizons may have changed."""
         name = node.node.name
         self._change()
+        self._stale[name] = None
         self._nodes[name] = node
         self.free += node.free - self._free.get(name, 0)
         self._free[name] = node.free
@@ -101,6 +110,7 @@ class Rooms:
     def drop(self, name: NodeName) -> None:
         """A node is in this pool no longer."""
         self._change()
+        self._stale[name] = None
         del self._nodes[name]
         self.free -= self._free.pop(name)
         self._bounded.discard(name)
@@ -147,7 +157,14 @@ class Rooms:
         """How many horizons of the pool somebody outstays: it is all that counts of the end of a protection."""
         if self._horizons is None:
             self._horizons = sorted({at for ends in self._ends.values() for at in ends})
-        return bisect_left(self._horizons, until)
+        horizons, low, high = self._horizons, 0, len(self._horizons)
+        while low < high:  # written out: it is asked with nearly every question
+            middle = (low + high) >> 1
+            if horizons[middle] < until:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _count(self, freed: Freed | None, until: Instant) -> Sizes:
         if freed is None and not self._open:
@@ -158,7 +175,9 @@ class Rooms:
             for node in self._open.values():
                 sizes.add(node.node.gpu_type, room_for(node, until), +1)
             return sizes
-        more = freed.gpus
+        more, everyone = freed.gpus, freed.everyone
+        if everyone is not None:
+            return self._count_all(freed, everyone, until)
         for name, node in self._open.items():
             if name not in more:
                 sizes.add(node.node.gpu_type, room_for(node, until), +1)
@@ -173,6 +192,38 @@ class Rooms:
                 sizes.add(kind, room, -1)
                 sizes.add(kind, room + gpus, +1)
         return sizes
+
+    def _count_all(self, freed: Freed, everyone: Everyone, until: Instant) -> Sizes:
+        """The same, if ``freed`` is what everybody would free. Most nodes are as they were when this was last asked."""
+        if everyone.listed is not self._emptied:
+            everyone.listed = self._emptied = Sizes()
+            self._would.clear()
+            self._stale.update(dict.fromkeys(self._nodes))
+        self._stale.update(everyone.changed)
+        everyone.changed.clear()
+        for name in self._stale:
+            self._list_emptied(name, everyone.gpus.get(name, 0))
+        self._stale.clear()
+        sizes = self._emptied.copy()
+        for name in self._bounded:
+            node = self._nodes[name]
+            if node.cordoned or node.lost:
+                continue
+            room = room_for(node, until)
+            if name in everyone.gpus:
+                room = max(room, room_with(node, freed, until))
+            sizes.add(node.node.gpu_type, room, +1)
+        return sizes
+
+    def _list_emptied(self, name: NodeName, gpus: int) -> None:
+        before = self._would.pop(name, None)
+        if before is not None:
+            self._emptied.add(before[0], before[1], -1)
+        node = self._nodes.get(name)
+        if node is not None and not node.bounds and node.open:
+            kind, room = node.node.gpu_type, node.room + gpus
+            self._emptied.add(kind, room, +1)
+            self._would[name] = kind, room
 
     def place(self, shape: Shape, blocks: tuple[str, ...] = (), until: Instant = FOREVER) -> tuple[Lease, ...] | None:
         """What ``placement.place`` finds on these nodes for a shape with GPUs."""

@@ -13,6 +13,7 @@ from gpufair.core.amount import Freed
 from gpufair.core.lines import Lines, Values
 from gpufair.core.model import Kind, Lease
 from gpufair.core.record import Record
+from gpufair.core.sizes import Everyone
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, NodeName, WorkloadId
 
@@ -44,6 +45,7 @@ class Running:
 
     __slots__ = (
         "_ends",
+        "_everyone",
         "_freed",
         "_freed_by_guests",
         "_freed_by_movers",
@@ -54,7 +56,6 @@ class Running:
         "_lowest",
         "_protected",
         "_sums",
-        "_total",
         "_unsummed",
         "_weights",
         "changes",
@@ -82,7 +83,7 @@ class Running:
         self._ends: list[tuple[int, WorkloadId]] = []
         # What may be told to leave, node by node, by leaf; unallocated work apart. A workload is taken out as it came.
         self._sums: dict[AllocationPath | None, dict[NodeName, int]] = {}
-        self._total: dict[NodeName, int] = {}  # the sum of all of these
+        self._everyone = Everyone()  # the sum of all of these
         self._leases: dict[WorkloadId, tuple[Lease, ...]] = {}
         self._freed: Freed | None = None
         self._freed_by_guests: Freed | None = None
@@ -171,7 +172,7 @@ class Running:
     def freed(self) -> Freed:
         """What would be free if everybody left who may be told to; to be read only."""
         if self._freed is None:
-            self._freed = Freed(self._total.copy(), (self.unallocated, *self.exposed.values()))
+            self._freed = Freed.of_all(self._everyone, (self.unallocated, *self.exposed.values()))
         return self._freed
 
     def freed_by_guests(self) -> Freed:
@@ -237,8 +238,12 @@ class Running:
             sums = self._sums[leaf] = {}
         for lease in self._leases[record.id]:
             more = sign * lease.gpus
-            _add(sums, lease.node, more)
-            _add(self._total, lease.node, more)
+            gpus = sums.get(lease.node, 0) + more
+            if gpus:
+                sums[lease.node] = gpus
+            else:
+                del sums[lease.node]
+            self._everyone.add(lease.node, more)
         if sign < 0:
             del self._leases[record.id]
         self._changed()
@@ -262,14 +267,6 @@ class Running:
         promised.add(gpus, end)
         if not promised.gpus:
             del users[record.spec.user]
-
-
-def _add(sums: dict[NodeName, int], node: NodeName, more: int) -> None:
-    gpus = sums.get(node, 0) + more
-    if gpus:
-        sums[node] = gpus
-    else:
-        del sums[node]
 
 
 def sum_up(*groups: Mapping[WorkloadId, Record]) -> Freed:

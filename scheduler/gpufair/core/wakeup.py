@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gpufair.core import draining, maintenance
 from gpufair.core.facts import Facts
 from gpufair.core.model import Phase
@@ -43,8 +41,11 @@ def _find(facts: Facts) -> Instant | None:
     idle = facts.idling.next(facts.records)
     if idle is not None:
         moments.append(idle)
-    moments += _landings(facts)
-    moments += maintenance.moments(facts)
+    for record in facts.landed.values():
+        if record.landing is not None and record.landing.at > facts.now:
+            moments.append(record.landing.at)
+    if facts.maintenance:
+        moments += maintenance.moments(facts)
     for record in facts.leaving.values():
         # A stop has no further deadline, but once it is late nobody counts on its GPUs any more. Those with a
         # reservation need no grid, but they wait for victims to leave.
@@ -55,12 +56,6 @@ def _find(facts: Facts) -> Instant | None:
         elif waiting.length and record.deadline > facts.now:
             moments.append(record.deadline)
     return Instant(min(moments)) if moments else None
-
-
-def _landings(facts: Facts) -> Iterator[Instant]:
-    for record in facts.landed.values():
-        if record.landing is not None and record.landing.at > facts.now:
-            yield record.landing.at
 
 
 def _saves(facts: Facts, pool: PoolName) -> bool:
