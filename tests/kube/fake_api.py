@@ -1,7 +1,7 @@
 """A small Kubernetes API server in this process: real HTTP on loopback, faults on command.
 
 It keeps what the scheduler relies on: the objects of `resources.py`, versions and conflicts, selectors, watches,
-binding, graceful deletion, eviction, owners, tokens with roles, quotas. `tests/integration/kubernetes/test_fake_api.py`
+binding, graceful deletion, eviction, owners, tokens with roles, quotas. `tests/integration/kubernetes/test_fake_api_*.py`
 holds it against a real API server.
 
     with FakeApi() as api:
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from typing import Any, Self, TypeVar
 from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
+from tests.kube.certificates import write_certificates
 from tests.kube.controllers import Controllers
 from tests.kube.faults import Fault
 from tests.kube.http_server import Served, handlers
@@ -40,10 +42,21 @@ ANSWERS_WITHIN_S = 30.0
 
 
 class FakeApi:
-    """Its methods may be called from any thread. ``controller_delay_s``: how long after a change its controllers act."""
+    """Its methods may be called from any thread.
 
-    def __init__(self, port: int = 0, controller_delay_s: float = 0.02) -> None:
+    Args:
+        controller_delay_s: How long after a change its controllers act.
+        tls: A folder for certificates: HTTPS, as every real one has it. (`kubectl` sends no token without.)
+    """
+
+    def __init__(self, port: int = 0, controller_delay_s: float = 0.02, tls: Path | None = None) -> None:
         self._controller_delay_s = controller_delay_s
+        self._authority = self._tls = None
+        if tls is not None:
+            write_certificates(tls)
+            self._authority = tls / "ca.crt"
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls.load_cert_chain(tls / "server.crt", tls / "server.key")
         # Bound for as long as we live and never listening: the port stays ours while we are down.
         self._place = _bound(port)
         self.port: int = self._place.getsockname()[1]
@@ -54,7 +67,7 @@ class FakeApi:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +87,7 @@ class FakeApi:
 
     def kubeconfig(self, path: Path, token: str | None = None, namespace: str = "default") -> Path:
         """Write a kubeconfig: the administrator's where no token is given."""
-        return write_kubeconfig(path, self.url, token or self.admin_token, namespace=namespace)
+        return write_kubeconfig(path, self.url, token or self.admin_token, ca_file=self._authority, namespace=namespace)
 
     def token(self, name: str, *groups: str) -> str:
         """A user's token. Without a role bound to it nothing is allowed; roles are objects, as in any cluster."""
@@ -206,7 +219,8 @@ class FakeApi:
         self._ready.set()
 
     def _listen(self) -> None:
-        self._server = HTTPServer(Application(handlers(self._served), log_function=lambda _: None), max_body_size=1 << 25)
+        application = Application(handlers(self._served), log_function=lambda _: None)
+        self._server = HTTPServer(application, max_body_size=1 << 25, ssl_options=self._tls)
         listening = _bound(self.port)
         listening.listen(512)
         self._server.add_sockets([listening])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from threading import Thread
 
 import httpx
 import pytest
 
+from tests.kube.client import KubeClient
 from tests.kube.cluster import Cluster, pod, wait_until
 from tests.kube.fake_api import FakeApi
 
@@ -75,6 +77,22 @@ def test_an_api_server_that_is_down_refuses_and_keeps_its_port(fake_cluster: Clu
             client.list("pods", namespace)
     fake.up()
     assert [one["metadata"]["name"] for one in client.list("pods", namespace)] == ["p"]
+
+
+def test_over_tls_it_is_known_by_its_authority(tmp_path: Path) -> None:
+    """As every real one; what breaks there breaks over TLS, too."""
+    with FakeApi(tls=tmp_path) as api, KubeClient(api.kubeconfig(tmp_path / "kubeconfig")) as client:
+        assert client.get("namespaces", "", "default") is not None
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            httpx.get(f"{api.url}/readyz", trust_env=False)
+        with client.watch("pods", "default", timeoutSeconds=20) as events:
+            wait_until(lambda: api.watches == 1, what="the watch")
+            client.create("pods", "default", pod("p"))
+            assert next(events)["object"]["metadata"]["name"] == "p"
+            api.restart()
+            with pytest.raises(httpx.TransportError):
+                next(events)
+        wait_until(lambda: client.get("pods", "default", "p"), what="it to answer")
 
 
 def test_requests_are_on_record(fake_cluster: Cluster) -> None:
