@@ -123,6 +123,7 @@ async def test_an_api_server_that_is_away_loses_no_node(tmp_path: Path, server: 
             server.fake.up()
         await until("it to be over", lambda: not backend.hub.health(name)["problems"], 30)
         assert not (await backend.node(name)).lost
+        assert not backend.deposed.is_set()  # the Lease could not be renewed, but nobody else has it
         running = await backend.get("w")
         assert (running.phase, running.incarnation) == (Phase.RUNNING, 1)
 

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Body, Path, Request
 from gpufair.client.pools import Pools, PoolView
 from gpufair.core import events as ev
 from gpufair.core.units import NodeName, PoolName, after
+from gpufair.service.nodes.kept import taken_over
 from gpufair.service.web.context import Context, context
 from gpufair.service.web.contract import answers
 from gpufair.service.web.models import NAME_PATTERN, Drain
@@ -63,7 +64,10 @@ async def _all_nodes(request: Request, pool: str, event: Callable[[Turn, NodeNam
         facts = turn.state.facts
         pools.named([pool], it.config, facts)
         for node in [one.node.name for one in facts.by_pool.get(PoolName(pool), ()) if not one.lost]:
-            turn.handle(event(turn, node))
+            wanted = event(turn, node)
+            if not isinstance(wanted, ev.NodeUncordoned):
+                taken_over(turn, node)
+            turn.handle(wanted)
 
     await it.runtime.do(step)
     return await _one(it, pool)

@@ -41,6 +41,7 @@ from gpufair.wire import Command, Report
 
 LOOK_S: Final = 2.0  # between two looks at the cluster, whatever has changed
 REST_S: Final = 0.1  # at the least
+LEASE_LOOK_S: Final = 0.5
 STALE_S: Final = 5.0  # a watch that is broken for so long is worth a word
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ _log = logging.getLogger(__name__)
 class KubernetesCluster:
     """Use ``open``, then ``start``; ``close`` leaves all pods as they are."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, deposed: Callable[[], None] = lambda: None) -> None:
+        self._deposed = deposed
         self.site: Final = site
         self.lives: Final[dict[str, PodLife]] = {}
         self._kept: dict[str, Kept] = {}
@@ -87,26 +89,19 @@ class KubernetesCluster:
         """
         limits = Limits(per_s=float(options.requests_per_s), burst=options.burst)
         api = await Api.open(options.kubeconfig, options.context, limits=limits)
-        had = False
-
-        def changed(held: bool) -> None:
-            nonlocal had
-            if had and not held:
-                deposed()
-            had = had or held
-
         duration_s = options.lease_for / 1000
         lease = Lease(
             api, options.namespace, options.lease, _identity(), duration_s=duration_s,
-            renew_deadline_s=duration_s * 2 / 3, retry_s=duration_s / 7.5, changed=changed,
+            renew_deadline_s=duration_s * 2 / 3, retry_s=duration_s / 7.5,
         )  # fmt: skip
-        return cls(Site(pool, options, api, lease, lines, hub, dispatcher, runtime, key, template_of))
+        return cls(Site(pool, options, api, lease, lines, hub, dispatcher, runtime, key, template_of), deposed)
 
     def start(self) -> None:
         """Begin to watch, and to carry out."""
         for reflector in (self._nodes, self._pods, self._events):
             self._spawn(reflector.run())
         self._spawn(self.site.lease.hold())
+        self._spawn(self._step_down())
         self._spawn(self._look_after())
 
     async def close(self) -> None:
@@ -148,6 +143,15 @@ class KubernetesCluster:
         life = self.lives.get(str((change.object.get("involvedObject") or {}).get("name", "")))
         if life is not None and change.kind != "deleted" and self.site.heed(change.object):
             life.hint()
+
+    async def _step_down(self) -> None:
+        """Tell of the end when another service has taken the Lease. One that merely cannot be renewed is nobody else's."""
+        lease = self.site.lease
+        await lease.wait_held()
+        while lease.held or lease.holder in {"", lease.identity}:
+            await asyncio.sleep(LEASE_LOOK_S)
+        _log.warning("the Lease %s is held by %s now", self.site.options.lease, lease.holder)
+        self._deposed()
 
     async def _look_after(self) -> None:
         await self._nodes.synced()

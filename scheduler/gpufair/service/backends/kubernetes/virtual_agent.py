@@ -182,7 +182,8 @@ class VirtualAgent:
             try:
                 await say()
             except Closed:
-                return False
+                # The service ends, and the next one has to find what is not told yet: nothing may go on from here.
+                await asyncio.get_running_loop().create_future()
             except GpufairError as err:
                 _log.info("node %s: %s", self.node, err)
                 await asyncio.sleep(AGAIN_S)
