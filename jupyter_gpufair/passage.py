@@ -40,6 +40,7 @@ class Passage:
         self._host, self._port, self._fingerprint = str(via["host"]), int(via["port"]), str(via["fingerprint"])
         self._servers: list[asyncio.Server] = []
         self._open = Connections()
+        self._told = ""  # what is wrong: sockets of ZMQ try again many times a second, and it is said once
         # The certificate is the node's own: what makes it good is its fingerprint, looked at before anything is said.
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -81,11 +82,17 @@ class Passage:
                     proof = tunnel_proof(self._key, channel, self._fingerprint)
                     far.write(json.dumps({"channel": channel, "proof": proof}).encode() + b"\n")
                     await far.drain()
+                self._told = ""
                 await join((reader, writer), (far_reader, far))
             except WrongMachine as err:
-                log.error("session %s: %s", self._workload, err)
+                self._tell(logging.ERROR, str(err))
             except (OSError, EOFError, TimeoutError) as err:
-                log.info("session %s: the way to its kernel broke: %s", self._workload, type(err).__name__)
+                self._tell(logging.INFO, f"the way to its kernel broke: {type(err).__name__}")
+
+    def _tell(self, level: int, what: str) -> None:
+        if what != self._told:
+            self._told = what
+            log.log(level, "session %s: %s", self._workload, what)
 
     def _check(self, far: asyncio.StreamWriter) -> None:
         found = far.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""

@@ -87,6 +87,24 @@ async def test_nothing_passes_where_something_is_wrong(tmp_path: Path, wrong: st
         await tunnel.close()
 
 
+async def test_a_kernel_that_is_gone_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Sockets of ZMQ try again many times a second."""
+    caplog.set_level("INFO")
+    async with kernel() as (ports, _):
+        tunnel = Tunnel(options(tmp_path), KEY, lambda: ports)
+        via = await tunnel.start()
+        await tunnel.close()
+    passage = Passage("w", KEY, via)
+    near = await passage.open()
+    for _ in range(5):
+        reader, writer = await asyncio.open_connection("127.0.0.1", near["shell_port"])
+        with suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(1), 30) == b""
+        writer.transport.abort()
+    assert caplog.text.count("the way to its kernel broke") == 1
+    passage.close()
+
+
 async def test_ports_are_taken_from_where_they_may_be(tmp_path: Path) -> None:
     async with kernel() as (ports, _):
         taken = ports["shell_port"]
