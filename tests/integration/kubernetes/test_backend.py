@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 from gpufair.core.model import Phase
 from gpufair.core.units import Millis
+from gpufair.service.backends.kubernetes.pools import KubernetesPools
+from gpufair.service.nodes.pods import PodLines
+from gpufair.service.settings.config import Config
+from gpufair.service.settings.pool_options import PoolConfig
 from tests.integration.kubernetes.conftest import Server
 from tests.integration.kubernetes.inside import until, world
 
@@ -94,3 +100,24 @@ async def test_an_end_without_a_word_is_explained_to_the_owner(tmp_path: Path, s
         await backend.await_phase("put-out", Phase.QUEUED)
         assert "evicted" in backend.remark("put-out")
         await until("the old pod to be gone", lambda: "gpufair-put-out-1-0" not in backend.cluster.lives)
+
+
+async def test_two_pools_of_one_service_share_a_lease(tmp_path: Path, server: Server) -> None:
+    """Parts of one cluster, by a label of their nodes: neither keeps the other from writing."""
+    async with world(tmp_path, server) as it:
+        backend = await it.begin()
+        await until("the Lease", lambda: backend.cluster.site.lease.held)
+        site = backend.cluster.site
+        options = replace(backend.options, lease="shared")
+        config = Config(pools=tuple(PoolConfig(name, "kubernetes", options) for name in ("one", "two")))
+        pools = await KubernetesPools.open(
+            config, site.runtime, site.hub, site.dispatcher, PodLines(), site.secrets, backend.deposed.set
+        )
+        pools.start()
+        try:
+            for _ in range(3):
+                await until("both", lambda: all(one.site.lease.held for one in pools.clusters))
+                await asyncio.sleep(options.lease_for / 3000)
+            assert not backend.deposed.is_set()
+        finally:
+            await pools.close()

@@ -78,10 +78,12 @@ class KubernetesCluster:
         key: Secrets,
         template_of: Callable[[str], PodTemplate],
         deposed: Callable[[], None],
+        identity: str,
     ) -> Self:
         """Read how the cluster is reached. It is not asked yet.
 
         Args:
+            identity: Of this service: all of its pools have it, since they may share a Lease.
             deposed: Called when another service has taken the Lease that this one held.
 
         Raises:
@@ -91,7 +93,7 @@ class KubernetesCluster:
         api = await Api.open(options.kubeconfig, options.context, limits=limits)
         duration_s = options.lease_for / 1000
         lease = Lease(
-            api, options.namespace, options.lease, _identity(), duration_s=duration_s,
+            api, options.namespace, options.lease, identity, duration_s=duration_s,
             renew_deadline_s=duration_s * 2 / 3, retry_s=duration_s / 7.5,
         )  # fmt: skip
         return cls(Site(pool, options, api, lease, lines, hub, dispatcher, runtime, key, template_of), deposed)
@@ -299,5 +301,6 @@ def _address(pod: Object) -> str:
     return str((pod.get("status") or {}).get("podIP") or "")
 
 
-def _identity() -> str:
+def new_identity() -> str:
+    """Of a service, unlike any other's."""
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from gpufair.service.backends.kubernetes.cluster import KubernetesCluster
+from gpufair.service.backends.kubernetes.cluster import KubernetesCluster, new_identity
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
@@ -55,13 +55,14 @@ class KubernetesPools:
             return templates.get(profile) or PodTemplate()
 
         clusters: list[KubernetesCluster] = []
+        identity = new_identity()
         try:
             for name, options in [(pool.name, pool.kubernetes) for pool in config.pools]:
                 if options is None:
                     continue
                 cluster = await KubernetesCluster.open(
                     name, options, runtime=runtime, hub=hub, dispatcher=dispatcher, lines=lines, key=key,
-                    template_of=template_of, deposed=deposed,
+                    template_of=template_of, deposed=deposed, identity=identity,
                 )  # fmt: skip
                 clusters.append(cluster)
         except BaseException:
