@@ -142,8 +142,8 @@ def test_a_session_outlives_its_service_its_api_server_and_its_node(server: Serv
         with Tab(jupyter, kernel) as tab:
             first = tab.run("x = [1]")
             assert tab.reply(first, 120)["status"] == "ok", cluster.logs()
-            if server.fake is not None:
-                server.fake.restart(1.0)
+            if server.cluster.restartable:
+                server.cluster.restart_api(1.0)
             os.kill(service_pid(tmp_path / "home" / "gpufair"), signal.SIGKILL)
             again = tab.run("x.append(2); print(x)")
             assert tab.reply(again, 60)["status"] == "ok", cluster.logs()
