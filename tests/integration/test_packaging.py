@@ -53,6 +53,11 @@ def test_importing_the_packages_imports_nothing_else() -> None:
     assert {name for name in extra if name.partition(".")[0] in ours} == ours
 
 
+def test_a_service_without_kubernetes_does_not_load_it() -> None:
+    """It is started with each laptop's notebook server."""
+    assert "kubernetes" not in loaded_after("import gpufair.service.serve")
+
+
 SERVER_SIDE = {
     "dask",
     "distributed",

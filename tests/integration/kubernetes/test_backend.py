@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gpufair.core.model import Phase
 from gpufair.core.units import Millis
 from gpufair.service.backends.kubernetes.pools import KubernetesPools
@@ -102,17 +104,20 @@ async def test_an_end_without_a_word_is_explained_to_the_owner(tmp_path: Path, s
         await until("the old pod to be gone", lambda: "gpufair-put-out-1-0" not in backend.cluster.lives)
 
 
-async def test_two_pools_of_one_service_share_a_lease(tmp_path: Path, server: Server) -> None:
+async def test_two_pools_of_one_service_share_a_lease(
+    tmp_path: Path, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     """Parts of one cluster, by a label of their nodes: neither keeps the other from writing."""
     async with world(tmp_path, server) as it:
         backend = await it.begin()
         await until("the Lease", lambda: backend.cluster.site.lease.held)
         site = backend.cluster.site
-        options = replace(backend.options, lease="shared")
+        options = replace(backend.options, lease="shared", claim="")
         config = Config(pools=tuple(PoolConfig(name, "kubernetes", options) for name in ("one", "two")))
         pools = await KubernetesPools.open(
             config, site.runtime, site.hub, site.dispatcher, PodLines(), site.secrets, backend.deposed.set
         )
+        assert "pool two: its pods share no folder with this service" in caplog.text
         pools.start()
         try:
             for _ in range(3):

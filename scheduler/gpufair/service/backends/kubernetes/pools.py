@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from gpufair.service.backends.kubernetes.cluster import KubernetesCluster, new_identity
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
@@ -15,6 +15,11 @@ from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.settings.config import Config
 from gpufair.service.settings.pod_template import PodTemplate
 from gpufair.wire import Report
+
+if TYPE_CHECKING:
+    from gpufair.service.backends.kubernetes.cluster import KubernetesCluster
+
+_log = logging.getLogger(__name__)
 
 
 def kept_pools(config: Config) -> tuple[str, ...]:
@@ -49,6 +54,11 @@ class KubernetesPools:
         Raises:
             NoApiServer: The settings of one lead nowhere.
         """
+        pools = [(pool.name, pool.kubernetes) for pool in config.pools if pool.kubernetes is not None]
+        if not pools:
+            return cls((), lines)
+        from gpufair.service.backends.kubernetes.cluster import KubernetesCluster, new_identity  # noqa: PLC0415  # heavy; a laptop need not pay
+
         templates = {profile.name: profile.pod for profile in config.profiles}
 
         def template_of(profile: str) -> PodTemplate:
@@ -57,9 +67,13 @@ class KubernetesPools:
         clusters: list[KubernetesCluster] = []
         identity = new_identity()
         try:
-            for name, options in [(pool.name, pool.kubernetes) for pool in config.pools]:
-                if options is None:
-                    continue
+            for name, options in pools:
+                if not (options.claim or config.checkpoint_url):
+                    _log.warning(
+                        "pool %s: its pods share no folder with this service, and checkpoints are kept in one: sessions there can be "
+                        "saved only if a profile's volumes bring that folder; name a claim in [pool.kubernetes], or an object "
+                        "store as url in [checkpoints]", name,
+                    )  # fmt: skip
                 cluster = await KubernetesCluster.open(
                     name, options, runtime=runtime, hub=hub, dispatcher=dispatcher, lines=lines, key=key,
                     template_of=template_of, deposed=deposed, identity=identity,
