@@ -25,7 +25,7 @@ STATUSES = (401, 403, 404, 409, 410, 422, 429, 500, 503)
 
 
 class Judge:
-    """Looks at all pods after each change of one."""
+    """Looks at all pods of the server whenever a kubelet sees one change. (A copy is old and new while it is listed anew.)"""
 
     def __init__(self, it: World) -> None:
         self.it, self.wrong = it, list[str]()
@@ -34,7 +34,8 @@ class Judge:
     def look(self) -> None:
         """Note what must not be."""
         used, alive = Counter[str](), Counter[str]()
-        for pod in self.it.kubelets.pods.objects.values():
+        assert self.it.server.fake is not None
+        for pod in self.it.server.fake.objects("pods", self.it.server.namespace):
             node = pod["spec"].get("nodeName")
             if node and pod["status"].get("phase") not in {"Succeeded", "Failed"}:
                 used[node] += gpus_of(pod)
