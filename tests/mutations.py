@@ -230,6 +230,20 @@ MUTATIONS: tuple[Mutation, ...] = (
         "p13",
     ),
     Mutation(
+        "P13 only whoever waits alone is spared the walk",
+        "alone.py",
+        "if len(queues) == 1 and len(tickets) == 1:",
+        "if tickets:",
+        "alone or plain_pass",
+    ),
+    Mutation(
+        "P13 a lone start says the metric that its leaf has",
+        "metrics.py",
+        "        had += running.commitment_of(tree, leaf, now)\n",
+        "        pass\n",
+        "alone or plain_pass",
+    ),
+    Mutation(
         "P13 GPUs that are free elsewhere earlier are taken",
         "decide.py",
         "                if rooms is None or not rooms.fits(shape, mine, until):",
@@ -288,8 +302,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P20 a preempted workload is queued again once, with its first submission time",
         "facts.py",
-        "Ticket(record.submitted_at, record.id), record.min_runtime)\n        demand",
-        "Ticket(self.now, record.id), record.min_runtime)\n        demand",
+        "ticket(record.submitted_at, record.id), record.min_runtime)\n        demand",
+        "ticket(self.now, record.id), record.min_runtime)\n        demand",
         "p20 or state_machine or p09",
     ),
     Mutation(
@@ -309,7 +323,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P21 workloads leave a cordoned node as their protection ends",
         "wakeup.py",
-        "    moments += draining.moments(facts)\n",
+        "    moments += draining.moments(facts) if facts.closed else ()\n",
         "",
         "p21 or p23",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 from math import inf
-from typing import Protocol
+from typing import Final, Protocol
 
 from gpufair.core import events as ev
 from gpufair.core import possible, words
@@ -19,6 +19,7 @@ from gpufair.core.errors import (
     UnknownNode,
     WrongPhase,
 )
+from gpufair.core.events import CheckpointDone
 from gpufair.core.facts import STAYING, Facts
 from gpufair.core.model import HOLDING, Kind, Node, Phase, Policy, Shape, WorkloadSpec
 from gpufair.core.record import NodeRecord
@@ -236,6 +237,8 @@ def _check_shape(shape: Shape) -> None:
         raise InvalidSpec(f"{shape.nodes} nodes × {shape.gpus_per_node} GPUs is not a shape; use >= 1 node, >= 0 GPUs")
     if shape.cpus_per_node < 0 or shape.memory_per_node < 0:
         raise InvalidSpec("cpus_per_node and memory_per_node cannot be negative; 0 = does not care")
+    if not shape.where and not shape.exclude:
+        return
     labels = [label for label, _ in shape.where]
     if not all(labels) or labels != sorted(set(labels)):
         raise InvalidSpec(f"where {list(shape.where)} must name each label once, in alphabetical order, and none empty")
@@ -321,6 +324,15 @@ _Report = (
     | ev.Released
     | ev.Exited
 )
+_ABOUT_A_START: Final = (
+    ev.Started,
+    ev.Exited,
+    ev.Released,
+    ev.ActivityReported,
+    ev.StartFailed,
+    ev.CheckpointFailed,
+    ev.SafePointReached,
+)
 
 
 @check.register(ev.SafePointReached)
@@ -337,25 +349,13 @@ def _report(event: _Report, facts: Facts) -> None:
 
 def is_stale(event: ev.Event, facts: Facts) -> bool:
     """Whether a report is about an earlier start, or comes when it means nothing any more."""
-    match event:
-        case ev.CheckpointDone():
-            # It may arrive after the release: it is still the newest state there is.
-            record = facts.record(event.workload)
-            newest = record.checkpoint.sequence if record.checkpoint is not None else -1
-            ended = record.phase is Phase.ENDED
-            return ended or event.incarnation != record.incarnation or event.checkpoint.sequence <= newest
-        case ev.Started():
-            record = facts.record(event.workload)
-            return event.incarnation != record.incarnation or record.phase not in HOLDING
-        case (
-            ev.SafePointReached()
-            | ev.ActivityReported()
-            | ev.StartFailed()
-            | ev.CheckpointFailed()
-            | ev.Released()
-            | ev.Exited()
-        ):
-            record = facts.record(event.workload)
-            return event.incarnation != record.incarnation or record.phase not in HOLDING
-        case _:
-            return False
+    if isinstance(event, CheckpointDone):
+        # It may arrive after the release: it is still the newest state there is.
+        record = facts.record(event.workload)
+        newest = record.checkpoint.sequence if record.checkpoint is not None else -1
+        ended = record.phase is Phase.ENDED
+        return ended or event.incarnation != record.incarnation or event.checkpoint.sequence <= newest
+    if isinstance(event, _ABOUT_A_START):
+        record = facts.record(event.workload)
+        return event.incarnation != record.incarnation or record.phase not in HOLDING
+    return False

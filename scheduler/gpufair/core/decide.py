@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gpufair.core import cpu_work, draining, order, words
+from gpufair.core import alone, cpu_work, draining, order, words
 from gpufair.core.actions import Action, BeginCheckpoint, Reserve, Start, Unreserve
 from gpufair.core.amount import asked, free
 from gpufair.core.backoff import rests
@@ -74,6 +74,12 @@ class Pass:
         cpu_work.start_all(self.facts, self.start)
         self._start_reserved()
         landings.use()
+        if not self._start_alone():
+            self._serve_queue(landings)
+        self._move()
+        return self.actions
+
+    def _serve_queue(self, landings: Touchdown) -> None:
         while True:
             before, ended = len(self.actions), self._landings_ended
             self._walk_allocated()
@@ -85,8 +91,6 @@ class Pass:
             self._pools.clear()
         Consolidation(self.facts, self.cause, self, self._pool).run()
         self._start_unallocated()
-        self._move()
-        return self.actions
 
     def do(self, action: Action) -> None:
         """Decide and apply."""
@@ -182,7 +186,16 @@ class Pass:
                     )
                     break
 
-    # -- steps 7 and 9 --------------------------------------------------------------------------------------------
+    # -- steps 7 to 10 --------------------------------------------------------------------------------------------
+
+    def _start_alone(self) -> bool:
+        """Start whoever waits alone, if it fits at once. Says whether the queue needs no other look."""
+        record = alone.alone(self.facts) if not self._pools else None
+        if record is not None:
+            found = alone.at_once(self.facts, record)
+            if found is not None:
+                self.start(record, record.spec.pools[0], *found)
+        return alone.nobody_waits(self.facts)
 
     def _walk_allocated(self) -> None:
         turns = self.facts.waiting.allocated.turns
@@ -286,12 +299,11 @@ class Pass:
         leases = here.rooms.place(record.spec.shape, self.facts.policy.blocks, until)
         if leases is None:
             return False
-        leaf = record.spec.allocation
         if record.spec.allocated:
-            turn = f"{leaf} ({words.metric(here.shares.metric(leaf))}) was next"
+            why = alone.was_next(record, here.shares.metric(record.spec.allocation), leases)
         else:
-            turn = "it is unallocated, and nobody else could use the GPUs"
-        why = f"{turn}; {words.were(record.gpus)} free on {words.places(leases)}"
+            why = "it is unallocated, and nobody else could use the GPUs"
+            why += f"; {words.were(record.gpus)} free on {words.places(leases)}"
         leaves = guest_until((self.facts.nodes[lease.node] for lease in leases), until)
         if leaves is not None:
             why += f", where it is a guest until {words.moment(leaves)}"

@@ -83,7 +83,8 @@ class Demand:
 
 def wish_of(record: Record) -> Wish:
     """What a workload asks for."""
-    return Wish(record.spec.shape, record.spec.pools)
+    # In a third of the time that the class itself takes to make one.
+    return tuple.__new__(Wish, (record.spec.shape, record.spec.pools))
 
 
 def wants(record: Record) -> bool:

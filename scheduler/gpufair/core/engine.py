@@ -17,17 +17,21 @@ from gpufair.core.sessions import judge_extension
 from gpufair.core.wakeup import next_wakeup
 
 # What changes neither who holds GPUs nor who asks for some.
-REPORTS: Final = (
-    ev.TimePassed,
-    ev.Started,
-    ev.ActivityReported,
-    ev.CheckpointDone,
-    ev.CheckpointFailed,
-    ev.SafePointReached,
-    ev.UtilizationReported,
+REPORTS: Final[frozenset[type[Event]]] = frozenset(
+    {
+        ev.TimePassed,
+        ev.Started,
+        ev.ActivityReported,
+        ev.CheckpointDone,
+        ev.CheckpointFailed,
+        ev.SafePointReached,
+        ev.UtilizationReported,
+    }
 )
 # Of these, what does not change when the next pass is due either.
-ASIDE: Final = (ev.CheckpointDone, ev.CheckpointFailed, ev.SafePointReached, ev.UtilizationReported)
+ASIDE: Final[frozenset[type[Event]]] = frozenset(
+    {ev.CheckpointDone, ev.CheckpointFailed, ev.SafePointReached, ev.UtilizationReported}
+)
 
 
 def handle(facts: Facts, event: Event) -> list[Action]:
@@ -45,8 +49,9 @@ def handle(facts: Facts, event: Event) -> list[Action]:
         return []
     if isinstance(event, ExtensionRequested):
         judge_extension(facts, facts.record(event.workload), event.min_runtime, event.at)
-    decides = not isinstance(event, REPORTS) or _is_due(facts, event)
-    if decides or not isinstance(event, ASIDE):
+    kind = type(event)
+    decides = kind not in REPORTS or _is_due(facts, event)
+    if decides or kind not in ASIDE:
         facts.wakeup_known = False
     facts.advance(event.at)
     touched = record_event(event, facts)

@@ -26,7 +26,7 @@ from gpufair.core.sessions import IdleClock
 from gpufair.core.share import Shares
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, Millis, NodeName, PoolName, WorkloadId, after
-from gpufair.core.waiting import Ticket, Waiting
+from gpufair.core.waiting import Waiting, ticket
 from gpufair.core.weights import Weights, reweigh
 
 # Phases in which GPUs are held and nobody has told the workload to leave.
@@ -144,23 +144,23 @@ class Facts:
 
     def enqueue(self, record: Record) -> None:
         """Give it its place in the queue: that of its first submission."""
-        self.waiting.add(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
+        self.waiting.add(record.spec, ticket(record.submitted_at, record.id), record.min_runtime)
         self.resting.watch(record, self.now)
         demand.begin_to_wait(self, record)
 
     def dequeue(self, record: Record) -> None:
         """Take it out of the queue, with its reservation and its landing."""
-        self.waiting.remove(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
+        self.waiting.remove(record.spec, ticket(record.submitted_at, record.id), record.min_runtime)
         demand.cease_to_wait(self, record)
         self.unreserve(record)
         self.drop_landing(record)
 
     def ask_for_a_slice(self, record: Record, span: Millis) -> None:
         """From now on a queued workload asks for no more protection than ``span``. What is kept for it stays so."""
-        ticket = Ticket(record.submitted_at, record.id)
-        self.waiting.remove(record.spec, ticket, record.min_runtime)
+        place = ticket(record.submitted_at, record.id)
+        self.waiting.remove(record.spec, place, record.min_runtime)
         record.slice = Millis(min(span, record.min_runtime))
-        self.waiting.add(record.spec, ticket, record.min_runtime)
+        self.waiting.add(record.spec, place, record.min_runtime)
 
     # -- GPUs -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class Facts:
         if record.held is not None and (before is Phase.RUNNING) != (record.phase is Phase.RUNNING):
             gpus = sum(lease.gpus for lease in record.held.leases)
             sign = +1 if before is Phase.RUNNING else -1
-            self.ledger(record.held.pool).rates[PoolLedger.SWITCHING] += sign * gpus
+            self.ledger(record.held.pool).change(PoolLedger.SWITCHING, sign * gpus)
 
     def told_to_leave(self, record: Record) -> None:
         """It does not stay any longer, but still holds."""
@@ -246,7 +246,7 @@ class Facts:
             return
         ledger, spec = self.ledger(record.held.pool), record.spec
         if record.phase is not Phase.RUNNING:
-            ledger.rates[PoolLedger.SWITCHING] += sign * gpus
+            ledger.change(PoolLedger.SWITCHING, sign * gpus)
         if spec.allocated:
             self._charge_weighted(record, record.held.pool, sign * self.weigh(leases))
 
@@ -376,7 +376,10 @@ class Facts:
         node = self.nodes[name]
         gpus = node.node.gpus
         used = sum(node.holders.values())
-        free_of_charge = sum(held for holder, held in node.holders.items() if not self.records[holder].spec.allocated)
+        free_of_charge, records = 0, self.records
+        for holder, held_here in node.holders.items():
+            if not records[holder].spec.allocated:
+                free_of_charge += held_here
         claimed = sum(self.claim(node, owner) for owner in node.claims) if node.claims else 0
         free = gpus - used - claimed
         node.free = free if node.open else 0
@@ -406,11 +409,10 @@ class Facts:
         ledger = self.ledger(pool)
         if before == uses:
             return
-        rates = ledger.rates
         for index, use in enumerate(PoolLedger.USES):
             more = uses[index] - before[index]
             if more:
-                rates[use] += more
+                ledger.change(use, more)
 
     def capacity(self, pool: PoolName) -> int:
         """GPUs of a pool on nodes that are not lost."""
@@ -512,7 +514,7 @@ class Facts:
         self.records[record.id] = record
         if record.phase is Phase.QUEUED:
             self.resting.watch(record, self.now)
-            self.waiting.add(record.spec, Ticket(record.submitted_at, record.id), record.min_runtime)
+            self.waiting.add(record.spec, ticket(record.submitted_at, record.id), record.min_runtime)
             if demand.wants(record):
                 self.demand.list_waiting(record)
         if record.reservation is not None:

@@ -199,12 +199,12 @@ class PoolLedger:
     """Accounts and totals of one pool. GPUs by use are rates, integrated when somebody looks at them or changes them."""
 
     __slots__ = (
-        "_counted_until",
         "_hours",
         "_now",
         "_occupancies",
         "_owed_lines",
         "_rates",
+        "_since",
         "_totals",
         "accounts",
         "busy",
@@ -232,8 +232,9 @@ class PoolLedger:
         self.researchers: dict[AllocationPath, dict[str, Account]] = {}
         self.owed: dict[AllocationPath, Owed] = {}
         self.capacity = Account(hours=Hours(kept), fading=self.fading())  # GPUs on nodes that are not lost
-        self._counted_until = self._now = 0  # how far the rates are integrated, and how far time has come
+        self._now = 0  # how far time has come
         self._rates: dict[str, int] = dict.fromkeys((*self.USES, self.SWITCHING), 0)
+        self._since = dict(self._rates)  # how far each of them is integrated
         self._totals = dict(self._rates)
         self._hours = {use: Hours(kept) for use in self._rates}
         # By leaf, of all its work: GPU time over which nodes measured how busy GPUs were, and how much they were.
@@ -267,23 +268,29 @@ class PoolLedger:
         """Let ``span`` milliseconds from ``now`` on pass at the present rates."""
         if now != self._now:
             self._integrate()
-            self._counted_until = now
+            self._since = dict.fromkeys(self._rates, int(now))
         self._now = now + span
 
+    def change(self, use: str, gpus: int) -> None:
+        """From now on so many GPUs more are used like that (fewer, if negative)."""
+        self._integrate_one(use)
+        self._rates[use] += gpus
+
     def _integrate(self) -> None:
-        since, until = self._counted_until, self._now
+        for use in self._rates:
+            self._integrate_one(use)
+
+    def _integrate_one(self, use: str) -> None:
+        since, until, gpus = self._since[use], self._now, self._rates[use]
         if since < until:
-            self._counted_until = until
-            totals, hours = self._totals, self._hours
-            for use, gpus in self._rates.items():
-                if gpus:
-                    totals[use] += gpus * (until - since)
-                    hours[use].add(since, until, gpus)
+            self._since[use] = until
+            if gpus:
+                self._totals[use] += gpus * (until - since)
+                self._hours[use].add(since, until, gpus)
 
     @property
     def rates(self) -> dict[str, int]:
-        """GPUs by use at present, to be changed by whoever changes the use."""
-        self._integrate()
+        """GPUs by use at present. ``change`` changes them."""
         return self._rates
 
     @property
@@ -400,8 +407,8 @@ class PoolLedger:
         }
         twin.owed = {path: owed.copy() for path, owed in self.owed.items()}
         twin.capacity = self.capacity.copy()
-        twin._counted_until = twin._now = self._now
-        twin._rates, twin._totals = dict(self.rates), dict(self.totals)
+        twin._now, twin._since = self._now, dict.fromkeys(self._rates, self._now)
+        twin._rates, twin._totals = dict(self._rates), dict(self.totals)
         twin._hours = {use: hours.copy() for use, hours in self.hours.items()}
         twin.measured = {leaf: hours.copy() for leaf, hours in self.measured.items()}
         twin.busy = {leaf: hours.copy() for leaf, hours in self.busy.items()}

@@ -118,6 +118,29 @@ class Lines:
         return Values(self._offsets.copy(), self._slopes.copy(), now)
 
 
+class Known:
+    """Whether all paths that have a figure are in a tree, looked up again only when there are more of them.
+
+    Figures are opened and never dropped; so it is a matter of their number.
+    """
+
+    __slots__ = ("_count", "_figures", "_tree")
+
+    def __init__(self) -> None:
+        self._figures: Mapping[AllocationPath, object] | None = None
+        self._tree: Tree | None = None
+        self._count = 0
+
+    def within(self, figures: Mapping[AllocationPath, object], tree: Tree) -> bool:
+        """Whether they are."""
+        if self._figures is figures and self._tree is tree and self._count == len(figures):
+            return True
+        if not figures.keys() <= tree.paths:
+            return False
+        self._figures, self._tree, self._count = figures, tree, len(figures)
+        return True
+
+
 class _Seen:
     """What was last seen of one figure."""
 
@@ -136,12 +159,13 @@ class WindowLines:
         window: W.
     """
 
-    __slots__ = ("_lines", "_seen", "window")
+    __slots__ = ("_lines", "_seen", "known", "window")
 
     def __init__(self, tree: Tree, window: Millis) -> None:
         self.window = window
         self._lines = Lines(tree)
         self._seen: dict[AllocationPath, _Seen] = {}
+        self.known = Known()
 
     def fits(self, tree: Tree, window: Millis) -> bool:
         """Whether it is of this tree and this window."""
@@ -205,5 +229,5 @@ class _Asked(PerNode):
     def _stands_alone(self, path: AllocationPath) -> bool:
         tree = self._lines.tree
         if self._alone is None:
-            self._alone = self._figures.keys() <= tree.paths
+            self._alone = self._lines.known.within(self._figures, tree)
         return self._alone and tree.is_leaf(path)

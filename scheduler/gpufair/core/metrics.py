@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpufair.core.fading import full_span
 from gpufair.core.ledger import PoolLedger
 from gpufair.core.running import Running
-from gpufair.core.share import Denominators, Shares
+from gpufair.core.share import Denominators, Shares, measured
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, PoolName
 
@@ -54,27 +54,49 @@ def shares_of(
         promised = running.promised.get(leaf, {}).get(user)
         return occupancy + (promised.left(now) if promised else 0) + reserved_by.get((leaf, user), 0)
 
-    capacity = facts.worth(pool)
     return Shares(
         tree=tree,
         occupancy=ledger.occupancies(tree, now, window),
         commitment=committed,
-        capacity=capacity,
+        capacity=facts.worth(pool),
         window=span,
         count_commitment=policy.commitment,
         researchers=had,
-        denominators=Denominators(
-            tree=tree,
-            banking=policy.banking,
-            newcomer=policy.newcomer,
-            capacity=capacity,
-            elapsed=ledger.capacity.occupancy(now, window),
-            window=span,
-            owed=ledger.owed_within(tree, now, window),
-            demand=ledger.demand(tree, asks, gpus),
-        ),
+        denominators=_denominators(facts, pool, ledger, tree, asks, gpus),
         unit=facts.weights.unit,
     )
+
+
+def _denominators(
+    facts: Facts, pool: PoolName, ledger: PoolLedger, tree: Tree, asks: AllocationPath | None = None, gpus: int = 0
+) -> Denominators:
+    now, policy = facts.now, facts.policy
+    return Denominators(
+        tree=tree,
+        banking=policy.banking,
+        newcomer=policy.newcomer,
+        capacity=facts.worth(pool),
+        elapsed=ledger.capacity.occupancy(now, policy.window),
+        window=full_span(policy),
+        owed=ledger.owed_within(tree, now, policy.window),
+        demand=ledger.demand(tree, asks, gpus),
+    )
+
+
+def metric_of(facts: Facts, pool: PoolName, leaf: AllocationPath) -> float:
+    """The metric of one leaf as of now: that of ``shares_of``, without what only the others need."""
+    ledger = facts.ledgers.get(pool)
+    if ledger is None or facts.reserved or facts.landed:
+        return shares_of(facts, pool).metric(leaf)
+    tree, now, policy = facts.ranking, facts.now, facts.policy
+    had = ledger.occupancies(tree, now, policy.window)[leaf]
+    running = facts.running.get(pool)
+    if policy.commitment and running is not None:
+        had += running.commitment_of(tree, leaf, now)
+    if not tree.ratio(leaf)[0]:
+        return measured(had, 0, 0, entitled=False)
+    factor, denominator = _denominators(facts, pool, ledger, tree).of(leaf)
+    return measured(had, factor, denominator, entitled=True)
 
 
 class Metrics:

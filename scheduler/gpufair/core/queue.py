@@ -72,11 +72,13 @@ def leaves_in_order(facts: Facts, shares: SharesOf | None = None) -> Iterator[tu
 
 def reserved(facts: Facts) -> list[Record]:
     """Those who wait and for whom GPUs are kept, in the order in which they were."""
-    return [record for record in kept(facts) if record.phase is Phase.QUEUED]
+    return [record for record in kept(facts) if record.phase is Phase.QUEUED] if facts.reserved else []
 
 
 def kept(facts: Facts) -> list[Record]:
     """The same, and those who are moving to GPUs that are kept for them."""
+    if not facts.reserved:
+        return []
     return sorted(facts.reserved.values(), key=lambda one: one.reservation.order if one.reservation is not None else 0)
 
 

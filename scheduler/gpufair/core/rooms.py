@@ -231,6 +231,9 @@ class Rooms:
             return None
         if shape.demanding:
             return placement.place(self._nodes.values(), shape, blocks, until=until)
+        if shape.nodes == 1 and not self._bounded:
+            name = next(self._tightest(shape), None)
+            return (Lease(name, shape.gpus_per_node),) if name is not None else None
         if shape.nodes > 1 and blocks:
             found = [(self._nodes[name].room, self._nodes[name]) for name in self._tightest(shape)]
             found += ((room, self._nodes[name]) for room, name in self._tightest_bounded(shape, until))

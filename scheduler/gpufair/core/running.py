@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 
 from gpufair.core.amount import Freed
-from gpufair.core.lines import Lines, Values
+from gpufair.core.lines import Known, Lines, Values
 from gpufair.core.model import Kind, Lease
 from gpufair.core.record import Record
 from gpufair.core.sizes import Everyone
@@ -50,6 +50,7 @@ class Running:
         "_freed_by_guests",
         "_freed_by_movers",
         "_freed_by_small",
+        "_known",
         "_leases",
         "_leaves",
         "_lines",
@@ -78,6 +79,7 @@ class Running:
         self._leaves: dict[AllocationPath, Promised] = {}
         self._lines: Lines | None = None  # the sums of these over the tree, kept from one pass to the next
         self._unsummed: dict[AllocationPath, None] = {}  # leaves that have changed since
+        self._known = Known()
         self._protected: dict[WorkloadId, int] = {}
         self._weights: dict[WorkloadId, int] = {}  # of the protected: as what their GPUs were promised
         self._ends: list[tuple[int, WorkloadId]] = []
@@ -168,6 +170,13 @@ class Running:
             self._lines.put(leaf, promised.gpu_ends, -promised.gpus)
         self._unsummed.clear()
         return self._lines.frozen(now)
+
+    def commitment_of(self, tree: Tree, leaf: AllocationPath, now: Instant) -> int:
+        """The same of one leaf."""
+        if not tree.is_leaf(leaf) or not self._known.within(self._leaves, tree):
+            return self.commitments(tree, now)[leaf]
+        promised = self._leaves.get(leaf)
+        return promised.left(now) if promised is not None else 0
 
     def freed(self) -> Freed:
         """What would be free if everybody left who may be told to; to be read only."""

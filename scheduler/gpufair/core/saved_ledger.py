@@ -192,4 +192,4 @@ def count_switching(facts: Facts) -> None:
     for record in facts.holding.values():
         if record.held is not None and record.phase is not Phase.RUNNING:
             gpus = sum(lease.gpus for lease in record.held.leases)
-            facts.ledger(record.held.pool).rates[PoolLedger.SWITCHING] += gpus
+            facts.ledger(record.held.pool).change(PoolLedger.SWITCHING, gpus)

@@ -149,6 +149,15 @@ def _whole_window(tree: Tree, full: int, window: Millis) -> Denominators:
     return Denominators(tree, 1.0, Millis(0), 1, full, window, nothing, nothing)
 
 
+def measured(had: int, factor: int, denominator: int, entitled: bool) -> float:
+    """m of an allocation that is ``entitled`` to something, from what it had and what that is measured against."""
+    if not denominator:  # no share, or with beta 0 and nothing for newcomers
+        return inf if had or not entitled else 0.0
+    # Not `/`: compiled, that makes floats of integers first, and beyond 2^53 it would round twice.
+    metric: float = truediv(had * factor, denominator)
+    return metric
+
+
 class _Base:
     """O + K of an allocation before anything is granted, and what it is measured against."""
 
@@ -225,11 +234,7 @@ class Shares:
         had = base.had
         if self._count:
             had += self._granted.get(path, 0) + more
-        if not base.denominator:  # no share, or with beta 0 and nothing for newcomers
-            return inf if had or not self.tree.ratio(path)[0] else 0.0
-        # Not `/`: compiled, that makes floats of integers first, and beyond 2^53 it would round twice.
-        metric: float = truediv(had * base.factor, base.denominator)
-        return metric
+        return measured(had, base.factor, base.denominator, self.tree.ratio(path)[0] > 0)
 
     def _base(self, path: AllocationPath) -> _Base:
         """O + K as it was at the beginning, and what it is measured against."""

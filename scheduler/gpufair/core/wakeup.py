@@ -26,7 +26,7 @@ def _find(facts: Facts) -> Instant | None:
     waiting, policy = facts.waiting, facts.policy
     wanted = waiting.allocated.pools()
     moments: list[int] = []
-    for pool in wanted & facts.running.keys():
+    for pool in wanted & facts.running.keys() if wanted else ():
         running = facts.running[pool]
         end = running.next_end()
         if end is not None:
@@ -34,7 +34,7 @@ def _find(facts: Facts) -> Instant | None:
         if running.exposed:
             grid = min(policy.grid, policy.grid_checkpoint) if _saves(facts, pool) else policy.grid
             moments.append((facts.now // grid + 1) * grid)
-    moments += draining.moments(facts)
+    moments += draining.moments(facts) if facts.closed else ()
     rested = facts.resting.next(facts.now, facts.records)
     if rested is not None:
         moments.append(rested)
