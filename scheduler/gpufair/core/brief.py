@@ -7,6 +7,7 @@ from gpufair.core.estimate import Estimate
 from gpufair.core.facts import Facts
 from gpufair.core.model import Shape
 from gpufair.core.placement import admits
+from gpufair.core.possible import could_hold_now, of_others
 from gpufair.core.record import NodeRecord, Record
 
 
@@ -37,12 +38,18 @@ def _obstacle(facts: Facts, record: Record) -> str:
     if len(usable) < asked.nodes:
         return f"{what}: {len(usable)} of {len(nodes)} nodes can take it now"
     if not record.gpus:
-        return f"{what}{rest_left(asked, usable)}"
+        return f"{what}{rest_left(asked, usable)}{not_offered(asked, usable)}"
     free, total = sum(max(0, node.room) for node in usable), sum(node.node.gpus for node in usable)
     said = f"{what}: {free} of {words.gpus(total)} {'is' if total == 1 else 'are'} free{rest_left(asked, usable)}"
+    said += not_offered(asked, usable)
     held = (facts.records[workload].held for node in usable for workload in node.holders)
     ends = [one.protected_until for one in held if one is not None and one.protected_until > facts.now]
     return f"{said}, the first protection ends at {words.moment(min(ends))}" if ends else said
+
+
+def not_offered(asked: Shape, usable: list[NodeRecord]) -> str:
+    """What others hold of these nodes, where there would be enough for the shape without them, and is not now."""
+    return "" if could_hold_now(usable, asked) else of_others((node.node for node in usable), asked)
 
 
 def rest_left(asked: Shape, usable: list[NodeRecord]) -> str:

@@ -52,9 +52,10 @@ class BudgetsApplied(Event):
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined(Event):
-    """A node is there (again), with this inventory."""
+    """A node is there (again), with this inventory; if it is ``closed``, cordoned from the beginning."""
 
     node: Node
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

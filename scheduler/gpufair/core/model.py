@@ -77,10 +77,21 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
+class Capacity:
+    """What workloads could have of a machine that others use, too, if these held nothing; in the units of ``Node``."""
+
+    gpus: int
+    cpus: int | None = None
+    memory: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A machine with ``gpus`` identical GPUs. A CPU node has 0.
 
     ``cpus`` (cores) and ``memory`` (bytes) are what workloads may have of it; None = not counted here: anything fits.
+    ``capacity`` is more than that where others hold a part of it now; None = nobody else does. It only says what could
+    ever fit.
     """
 
     name: NodeName
@@ -90,6 +101,7 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     cpus: int | None = None
     memory: int | None = None
+    capacity: Capacity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +342,7 @@ __all__ = [
     "DEFAULT_POOL",
     "HOLDING",
     "Allocation",
+    "Capacity",
     "CheckpointRef",
     "Drain",
     "Held",

@@ -1,33 +1,67 @@
-"""What a pool could ever hold. Cordoned and lost nodes count: they may come back."""
+"""What a pool could ever hold. Cordoned and lost nodes count, and what others hold of a node: they may come back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from gpufair.core.amount import asked, whole
+from gpufair.core import words
+from gpufair.core.amount import Amount, asked, whole
 from gpufair.core.model import Node, Shape
 from gpufair.core.placement import accepts, enough, group
 from gpufair.core.record import NodeRecord
 
 
 def could_hold(nodes: Iterable[NodeRecord], shape: Shape) -> bool:
-    """Whether an empty pool could hold the shape, with every known node back."""
+    """Whether an empty pool could hold the shape, with every known node back and nothing of others on it."""
+    return _could_hold(nodes, shape, entire)
+
+
+def could_hold_now(nodes: Iterable[NodeRecord], shape: Shape) -> bool:
+    """Whether a pool could hold the shape with what is present of its nodes, were they empty. Cordoned ones count."""
+    return _could_hold((node for node in nodes if not node.lost), shape, whole)
+
+
+def _could_hold(nodes: Iterable[NodeRecord], shape: Shape, all_of: Callable[[Node], Amount]) -> bool:
     if not shape.demanding:
         wanted, kind, missing = shape.gpus_per_node, shape.gpu_type, shape.nodes
         for node in nodes:
-            if node.node.gpus >= wanted and (not kind or node.node.gpu_type == kind):
+            has = node.node
+            gpus = has.gpus if has.capacity is None else all_of(has).gpus
+            if gpus >= wanted and (not kind or has.gpu_type == kind):
                 missing -= 1
                 if not missing:
                     return True
         return False
     each = asked(shape)
-    return enough((n.node for n in nodes if accepts(shape, n.node) and whole(n.node) >= each), shape)
+    return enough((n.node for n in nodes if accepts(shape, n.node) and all_of(n.node) >= each), shape)
 
 
-def could_hold_now(nodes: Iterable[NodeRecord], shape: Shape) -> bool:
-    """Whether a pool could hold the shape with the nodes that are present, were they empty. Cordoned ones count."""
-    return could_hold((node for node in nodes if not node.lost), shape)
+def entire(node: Node) -> Amount:
+    """All that a node could have for workloads: what others hold is theirs for now."""
+    has, more = whole(node), node.capacity
+    if more is None:
+        return has
+    return Amount(
+        max(has.gpus, more.gpus),
+        has.cpus if more.cpus is None else max(has.cpus, more.cpus),
+        has.memory if more.memory is None else max(has.memory, more.memory),
+    )
+
+
+def of_others(nodes: Iterable[Node], shape: Shape) -> str:
+    """What of these nodes a shape asks for is not offered now, as a part of a sentence; "" where there is nothing."""
+    gpus = cpus = memory = 0
+    for node in nodes:
+        if node.capacity is not None:
+            more = entire(node).beyond(whole(node))
+            gpus, cpus, memory = gpus + more.gpus, cpus + more.cpus, memory + more.memory
+    said = [f"{cpus} CPUs"] if cpus and shape.cpus_per_node else []
+    said += [f"{memory / (1 << 30):.3g} GiB"] if memory and shape.memory_per_node else []
+    beside = f"; others in the cluster hold {words.names(said)} of these nodes" if said else ""
+    if not gpus or not shape.gpus_per_node:
+        return beside
+    return f"; {words.gpus(gpus)} more on these nodes {'is' if gpus == 1 else 'are'} held by others in the cluster, or not healthy{beside}"
 
 
 def largest(nodes: Iterable[NodeRecord], shape: Shape) -> Shape | None:
@@ -51,13 +85,13 @@ def _largest(nodes: list[Node], shape: Shape) -> Shape:
         """So much of something is there on enough nodes."""
         return sorted(sizes, reverse=True)[wide - 1]
 
-    gpus = min(shape.gpus_per_node, most(node.gpus for node in nodes))
+    gpus = min(shape.gpus_per_node, most(entire(node).gpus for node in nodes))
     if not shape.counted:
         return replace(shape, nodes=wide, gpus_per_node=gpus)
-    nodes = [node for node in nodes if node.gpus >= gpus]
-    cpus = min(shape.cpus_per_node, most(whole(node).cpus for node in nodes))
-    nodes = [node for node in nodes if whole(node).cpus >= cpus]
-    memory = min(shape.memory_per_node, most(whole(node).memory for node in nodes))
+    nodes = [node for node in nodes if entire(node).gpus >= gpus]
+    cpus = min(shape.cpus_per_node, most(entire(node).cpus for node in nodes))
+    nodes = [node for node in nodes if entire(node).cpus >= cpus]
+    memory = min(shape.memory_per_node, most(entire(node).memory for node in nodes))
     return replace(shape, nodes=wide, gpus_per_node=gpus, cpus_per_node=cpus, memory_per_node=memory)
 
 

@@ -47,7 +47,8 @@ def _budgets_applied(event: ev.BudgetsApplied, facts: Facts) -> Touched:
 @record_event.register
 def _node_joined(event: ev.NodeJoined, facts: Facts) -> Touched:
     facts.put_node(event.node)
-    return ()
+    known = facts.nodes[event.node.name]
+    return _cordon(facts, event.node.name, None) if event.closed and not known.cordoned else ()
 
 
 @record_event.register

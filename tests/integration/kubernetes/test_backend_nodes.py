@@ -7,7 +7,7 @@ from typing import Any
 
 from gpufair.core import events as ev
 from gpufair.core.model import Phase
-from gpufair.core.units import Millis, NodeName
+from gpufair.core.units import Millis, NodeName, WorkloadId
 from gpufair.service.nodes.kept import taken_over
 from tests.integration.kubernetes.conftest import Server
 from tests.integration.kubernetes.inside import World, until, world
@@ -39,6 +39,33 @@ async def test_what_others_hold_is_not_given_away(tmp_path: Path, server: Server
         assert (await backend.get("large")).phase is Phase.QUEUED
         for name in ("first", "second"):
             await it.api.call("DELETE", f"{it.path}/{name}", {"gracePeriodSeconds": 0})
+        await backend.await_phase("large", Phase.RUNNING)
+
+
+async def test_what_others_hold_from_the_beginning_is_waited_for(tmp_path: Path, server: Server) -> None:
+    """It is not said that it never fits; and it starts when they have gone."""
+    async with world(tmp_path, server) as it:
+        await theirs(it, "first", 3)
+        backend = await it.begin()
+        await backend.await_node(it.named("n1"), gpus=1)
+        await backend.submit("large", gpus=4)
+        told = await backend.runtime.read(lambda state: str(state.explain(WorkloadId("large"))))
+        assert "3 GPUs more on these nodes are held by others in the cluster" in told
+        await it.api.call("DELETE", f"{it.path}/first", {"gracePeriodSeconds": 0})
+        await backend.await_phase("large", Phase.RUNNING)
+
+
+async def test_a_node_that_was_never_heard_is_waited_for(tmp_path: Path, server: Server) -> None:
+    """It was silent before the service began, and it may come back."""
+    async with world(tmp_path, server) as it:
+        await it.add_node("n2", gpus=2)
+        await it.ready("n1", "Unknown")
+        backend = await it.begin()
+        await backend.await_node(it.named("n2"), gpus=2)
+        await backend.await_node(it.named("n1"), lost=True)
+        await backend.submit("large", gpus=4)
+        assert (await backend.get("large")).phase is Phase.QUEUED
+        await it.ready("n1")
         await backend.await_phase("large", Phase.RUNNING)
 
 

@@ -18,7 +18,7 @@ from gpufair.core.errors import (
     UnknownWorkload,
     WrongPhase,
 )
-from gpufair.core.model import Allocation, Kind, Node, Outcome, Policy, Shape, WorkloadSpec
+from gpufair.core.model import Allocation, Capacity, Kind, Node, Outcome, Policy, Shape, WorkloadSpec
 from gpufair.core.snapshot import snapshot
 from gpufair.core.state import State
 from gpufair.core.units import HOUR, AllocationPath, Instant, Millis, NodeName, PoolName, WorkloadId
@@ -105,6 +105,44 @@ def test_nodes_that_are_away_count_as_possible() -> None:
     world.feed(ev.NodeLost(world.now, CAUSE, NodeName("n1")))
     world.feed(ev.NodeCordoned(world.now, CAUSE, NodeName("n2")))
     assert world.submit("gang", "a", gpus=4, nodes=2) == []
+
+
+SHARED = Node(NodeName("n1"), 1, "t", cpus=2, memory=1 << 30, capacity=Capacity(4, 16, 64 << 30))
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (Shape(3), "3 GPUs more on these nodes are held by others in the cluster, or not healthy"),
+        (Shape(1, cpus_per_node=8), "others in the cluster hold 14 CPUs of these nodes"),
+        (Shape(0, memory_per_node=32 << 30), "others in the cluster hold 63 GiB of these nodes"),
+    ],
+)
+def test_what_others_hold_is_waited_for(shape: Shape, said: str) -> None:
+    """They will go some day; whoever waits hears of them, and starts when they have gone."""
+    world = World().set_up(TREE, [SHARED, Node(NodeName("n2"), 2, cpus=2, memory=1 << 30)])
+    spec = replace(SPEC, shape=shape, min_runtime=Millis(1_000 if shape.gpus else 0))
+    assert world.feed(ev.Submitted(world.now, CAUSE, WorkloadId("w"), spec)) == []
+    assert said in str(world.state.explain(WorkloadId("w")))
+    world.feed(ev.NodeJoined(world.now, CAUSE, replace(SHARED, gpus=4, cpus=16, memory=64 << 30)))
+    assert world.where("w") == ("n1",)
+
+
+def test_what_would_not_fit_without_others_either_is_refused() -> None:
+    """And the refusal says what there would be."""
+    world = World().set_up(TREE, [SHARED])
+    for shape, most in ((Shape(5), "4 GPUs"), (Shape(1, cpus_per_node=17), "16 CPUs"), (Shape(1, 2), "1 GPU")):
+        with pytest.raises(NeverFits, match=f"the largest that fits is .*{most}"):
+            world.feed(ev.Submitted(world.now, CAUSE, WorkloadId("w"), replace(SPEC, shape=shape)))
+
+
+def test_a_node_that_others_closed_before_it_came_takes_nothing_meanwhile() -> None:
+    """What waits for such a node waits on, and starts when it is opened."""
+    world = World().set_up(TREE, [Node(NodeName("n1"), 1)])
+    world.feed(ev.NodeJoined(world.now, CAUSE, Node(NodeName("n2"), 4, capacity=Capacity(8)), closed=True))
+    assert world.submit("w", "a", gpus=4) == []
+    world.feed(ev.NodeUncordoned(world.now, CAUSE, NodeName("n2")))
+    assert world.where("w") == ("n2",)
 
 
 def test_a_pool_without_nodes_refuses_nothing() -> None:

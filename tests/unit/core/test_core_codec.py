@@ -10,7 +10,7 @@ from gpufair.core import actions as act
 from gpufair.core import events as ev
 from gpufair.core.codec import ACTIONS, EVENTS, MalformedRecord, decode, decode_action, decode_event, encode
 from gpufair.core.errors import Inconsistent
-from gpufair.core.model import Allocation, Held, Kind, Lease, Node, Policy, PreemptReason, Shape, WorkloadSpec
+from gpufair.core.model import Allocation, Capacity, Held, Kind, Lease, Node, Policy, PreemptReason, Shape, WorkloadSpec
 from gpufair.core.snapshot import recover, replay, restore, snapshot
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, CauseId, Instant, Millis, NodeName, PoolName, WorkloadId
@@ -23,6 +23,7 @@ SUBMITTED = ev.Submitted(Instant(1), CauseId("c"), WorkloadId("v"), SPEC)
 VALUES = [
     SUBMITTED,
     ev.NodeJoined(Instant(1), CAUSE, Node(NodeName("n"), 2, labels={"rack": "r1"})),
+    ev.NodeJoined(Instant(1), CAUSE, Node(NodeName("n"), 2, capacity=Capacity(4, 8)), closed=True),
     ev.PolicyChanged(Instant(1), CAUSE, Policy()),
     ev.ParkRequested(Instant(1), CAUSE, WorkloadId("v"), PreemptReason.SHUTDOWN),
     ev.Started(Instant(1), CAUSE, WorkloadId("v"), 1, ((NodeName("n"), "GPU-0"),), (("x", "why"),)),
@@ -42,6 +43,14 @@ VALUES = [
 def test_it_survives_json(value: object) -> None:
     """Values with every kind of field."""
     assert decode(json.loads(json.dumps(encode(value)))) == value
+
+
+def test_nodes_of_older_journals_are_read() -> None:
+    """Those that knew of no capacity, and of nodes that are open when they come only."""
+    joined = ev.NodeJoined(Instant(1), CAUSE, Node(NodeName("n"), 2))
+    plain = encode(joined)
+    del plain["closed"], plain["node"]["capacity"]
+    assert decode(plain) == joined
 
 
 def test_every_event_and_action_is_known() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpufair.core.model import Capacity
 from gpufair.core.units import MINUTE, SECOND, Instant, Millis, WorkloadId
 from gpufair.service.backends.kubernetes import names
 from gpufair.service.backends.kubernetes.conditions import Condition, instant, tolerates
@@ -120,6 +121,16 @@ def test_what_others_hold_is_not_offered() -> None:
     it = only([node()], [mine, theirs]).inventory
     assert (len(it.gpu_ids), it.cpus, it.memory_bytes) == (6, 62, 511 << 30)
     assert len(only([node()], [pod("done", "gpu-01", container(gpu=8), phase="Succeeded")]).inventory.gpu_ids) == 8
+
+
+def test_what_others_hold_is_there_when_they_have_gone() -> None:
+    """But what belongs to the node goes with it only; and devices that are not healthy may be so again."""
+    daemon = pod("daemon", "gpu-01", container(cpu="500m", memory="2Gi"))
+    daemon["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}]
+    theirs = pod("theirs", "gpu-01", container(gpu=2, cpu="8", memory="1Gi"))
+    found = node_of(only([node(allocatable={GPU: "7"})], [daemon, theirs]).inventory)
+    assert (found.gpus, found.cpus, found.memory) == (5, 55, 509 << 30)
+    assert found.capacity == Capacity(8, 63, 510 << 30)
 
 
 def test_our_labels_in_a_foreign_namespace_hide_nothing() -> None:

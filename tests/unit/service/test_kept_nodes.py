@@ -9,8 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
+from gpufair.core.model import Capacity
 from gpufair.core.units import SECOND, Millis
 from gpufair.service.nodes.agents import AgentHub
+from gpufair.service.nodes.inventory import SharedInventory
 from gpufair.service.nodes.kept import CLOSED_BY, KeptNodes
 from gpufair.service.problems import HelloFirst
 from gpufair.service.settings.pool_options import PoolConfig
@@ -92,6 +94,28 @@ async def test_a_node_takes_work_once_its_agent_has_said_what_runs_there(tmp_pat
         assert names == ["n1"]
         await Inside(hub).hello()
         assert ((await node(client))["gpus"], (await node(client))["state"]) == (4, "ready")
+
+
+async def test_what_others_hold_or_have_closed_can_be_waited_for(tmp_path: Path) -> None:
+    """Nothing starts on a node that is closed as it comes, or cannot be reached yet, and nothing is refused for that."""
+    async with service_at(tmp_path, pools=POOL) as (it, client):
+        hub, agent = kept(it), Inside(it.hub)
+        await hub.present(NodeInventory("k0", ("gpu-0",), pool="kept"))
+        small = AgentHello(1, "b", NodeInventory("k0"), ())
+        await hub.hello("k0", small)
+        await hub.away(offer(4))
+        assert (await node(client))["state"] == "lost"
+        await submit(client)
+        await hub.present(offer(4), closed=True)
+        await agent.hello()
+        assert ((await node(client))["state"], (await view(client))["state"]) == ("cordoned", "queued")
+        fields = {one: getattr(offer(1), one) for one in ("name", "gpu_ids", "pool")}
+        await hub.present(SharedInventory(**fields, capacity=Capacity(4)))
+        assert ((await node(client))["state"], (await view(client))["state"]) == ("ready", "queued")
+        told = (await client.get(f"{API}/workloads/w/why")).json()
+        assert "3 GPUs more on these nodes are held by others in the cluster" in str(told)
+        await hub.present(offer(4))
+        assert (await view(client))["state"] == "starting"
 
 
 async def test_what_others_take_is_not_taken_from_who_runs(tmp_path: Path) -> None:

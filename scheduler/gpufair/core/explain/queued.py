@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpufair.core import words
-from gpufair.core.brief import rest_left
+from gpufair.core.brief import not_offered, rest_left
 from gpufair.core.change import smallest_change
 from gpufair.core.estimate import estimate
 from gpufair.core.explain.answer import Explanation, Holder
@@ -126,6 +126,7 @@ def _blocked(facts: Facts, record: Record, holders: tuple[Holder, ...], comparis
         )
     kept = sum(node.free - max(0, node.room) for node in usable if node.bounds)
     beside = rest_left(record.spec.shape, usable)
+    beside += not_offered(record.spec.shape, usable)
     if not record.gpus:
         return f"It waits for {shape}{beside}; it starts as soon as there is enough."
     free = sum(max(0, node.room) for node in usable)

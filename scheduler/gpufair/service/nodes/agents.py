@@ -157,6 +157,14 @@ class AgentHub:
         channel.arrived.set()
         await self._runtime.do(_lose(NodeName(node)))
 
+    async def away(self, inventory: NodeInventory) -> None:
+        """A node cannot be reached; if it has never been there, it is known and lost from now on.
+
+        Raises:
+            StoreUnavailable: It could not be journalled: say it again.
+        """
+        await self._runtime.do(lambda turn: self.kept.away(turn, inventory))
+
     async def final_word(self, node: str, boot: str, report: Report) -> None:
         """What the processes of a workload had to say at their end is kept, durably, until their GPUs are free as well:
         then whatever is reported of that end counts as this.
@@ -181,8 +189,10 @@ class AgentHub:
 
         def step(turn: Turn) -> None:
             shut = self.kept.shut(turn, node, self._expected.get(node))
-            for one in _held_on(turn.state, node):
-                if (one.id, one.incarnation) == (workload, incarnation) and node in hosts(one):
+            held = turn.state.facts.holding.get(WorkloadId(workload))
+            if held is not None and held.incarnation == incarnation:
+                one = turn.state.workload(held.id)
+                if node in hosts(one):
                     self._reader.gone(turn, node, one, why)
             channel.ended(workload, incarnation)
             self._rejoin(turn, node)
@@ -282,9 +292,9 @@ class AgentHub:
                 turn.handle(ev.NodeLost(turn.now, turn.cause(), node))
 
     def _join(self, turn: Turn, inventory: NodeInventory) -> None:
-        node = self.kept.node_of(inventory, turn.state)
+        node, closed = self.kept.node_of(inventory, turn.state), self.kept.begins_closed(inventory.name, turn.state)
         try:
-            turn.handle(ev.NodeJoined(turn.now, turn.cause(), node))
+            turn.handle(ev.NodeJoined(turn.now, turn.cause(), node, closed))
         except InvalidSpec as err:
             # Its configuration shrank while workloads run on it: they lose it, and its agent ends them.
             _log.warning("node %s: %s", node.name, err)

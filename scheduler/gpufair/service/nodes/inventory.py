@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from gpufair.core.model import Node
+from gpufair.core.model import Capacity, Node
 from gpufair.core.units import NodeName, PoolName
 from gpufair.service.problems import BadRequest
 from gpufair.service.settings.node_options import MAX_GPUS
 from gpufair.wire import NONE_LEFT, NodeInventory
 
 LONGEST = 200  # characters of a type or an address
+
+
+@dataclass(frozen=True, slots=True)
+class SharedInventory(NodeInventory):
+    """Of a machine that others use, too: beside what it offers now, all it could if they held nothing of it."""
+
+    capacity: Capacity | None = None
 
 
 def offered(said: NodeInventory, configured: NodeInventory) -> NodeInventory:
@@ -46,6 +53,7 @@ def node_of(inventory: NodeInventory) -> Node:
         labels=MappingProxyType(dict(inventory.labels)),
         cpus=_counted(inventory.cpus),
         memory=_counted(inventory.memory_bytes),
+        capacity=inventory.capacity if isinstance(inventory, SharedInventory) else None,
     )
 
 

@@ -41,11 +41,24 @@ class KeptNodes:
     def node_of(self, inventory: NodeInventory, state: State) -> Node:
         """The node of the core that an inventory stands for now."""
         node, known = node_of(inventory), state.facts.nodes.get(NodeName(inventory.name))
-        if known is None or inventory.name not in self.names:
+        if inventory.name not in self.names:
             return node
-        if CLOSED_BY in known.node.labels:
+        if self.begins_closed(inventory.name, state) or (known is not None and CLOSED_BY in known.node.labels):
             node = replace(node, labels=MappingProxyType({**node.labels, CLOSED_BY: CLUSTER}))
-        return _with_held(node, known, state)
+        return node if known is None else _with_held(node, known, state)
+
+    def begins_closed(self, node: str, state: State) -> bool:
+        """Whether it is closed by its cluster from the moment at which it is there (again): nothing may start meanwhile."""
+        known = state.facts.nodes.get(NodeName(node))
+        return node in self._closed and (known is None or (known.lost and not known.cordoned))
+
+    def away(self, turn: Turn, inventory: NodeInventory) -> None:
+        """A node that nobody here knows cannot be reached: it is a lost one, for which work may wait, not an unknown one."""
+        if NodeName(inventory.name) not in turn.state.facts.nodes:
+            self.told(inventory.name, closed=True)
+            node = self.node_of(inventory, turn.state)
+            turn.handle(ev.NodeJoined(turn.now, turn.cause(), node, closed=True))
+            turn.handle(ev.NodeLost(turn.now, turn.cause(), node.name))
 
     def shut(self, turn: Turn, node: str, inventory: NodeInventory | None) -> bool:
         """Before something is freed on a node that has less by now than is held on it: nobody is to be given what it had.

@@ -1,4 +1,4 @@
-"""Nodes of a cluster as nodes of the core: what each offers to us, and whether anything may start there.
+"""Nodes of a cluster as nodes of the core: what each offers to us, what it has, and whether anything may start there.
 
 A node of the core has one kind of GPU. A node of the cluster with several (MIG devices of different sizes) is several
 of them, between which its CPUs and memory are divided by their numbers of devices. Which devices a pod gets is decided
@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
+from gpufair.core.model import Capacity
 from gpufair.core.units import Instant
 from gpufair.service.backends.kubernetes.conditions import Condition, Standing, standing
 from gpufair.service.backends.kubernetes.names import RESOURCE, is_ours
 from gpufair.service.backends.kubernetes.requests import NANO, Requests, takes_room, whole
+from gpufair.service.nodes.inventory import SharedInventory
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from gpufair.service.settings.node_options import MAX_GPUS
 from gpufair.service.settings.quantities import known_quantity
-from gpufair.wire import NONE_LEFT, NodeInventory
+from gpufair.wire import NONE_LEFT
 
 LONGEST_NAME: Final = 64
 # No node is called so by itself: what Kubernetes takes for a name has no underscore.
@@ -36,7 +38,7 @@ class Offer:
         standing: Whether it takes new work, and why not.
     """
 
-    inventory: NodeInventory
+    inventory: SharedInventory
     host: str
     resource: str
     standing: Standing = field(default_factory=Standing)
@@ -64,14 +66,15 @@ def offers(
         counted: Uids of pods in others' namespaces that the core counts, too.
         requests: What is known of the pods from the last time.
     """
-    others = (requests or Requests()).by_node(
+    others, lasting = (requests or Requests()).by_node(
         pod for pod in pods if takes_room(pod) and not _counted(pod, pool, options, counted)
     )
     found: list[Offer] = []
     for node in sorted(nodes, key=lambda one: str(one["metadata"]["name"])):
         labels = node["metadata"].get("labels") or {}
         if all(labels.get(key) == value for key, value in options.node_selector.items()):
-            found += _of_node(node, others.get(node["metadata"]["name"], {}), pool, options, now)
+            host = node["metadata"]["name"]
+            found += _of_node(node, others.get(host, {}), lasting.get(host, {}), pool, options, now)
     return tuple(found)
 
 
@@ -96,7 +99,12 @@ def tolerations_of(resource: str, options: KubernetesOptions) -> tuple[Mapping[s
 
 
 def _of_node(
-    node: Mapping[str, Any], taken: Mapping[str, int], pool: str, options: KubernetesOptions, now: Instant
+    node: Mapping[str, Any],
+    taken: Mapping[str, int],
+    lasting: Mapping[str, int],
+    pool: str,
+    options: KubernetesOptions,
+    now: Instant,
 ) -> list[Offer]:
     status, host = node.get("status") or {}, str(node["metadata"]["name"])
     capacity = status.get("capacity") or {}
@@ -110,6 +118,9 @@ def _of_node(
     if not kinds and not options.cpu_nodes:
         return []
     counts = {kind: whole(known_quantity(allocatable.get(kind, 0))) for kind in kinds}
+    # Devices that are not healthy now may be so again.
+    most = {kind: max(counts[kind], whole(known_quantity(capacity.get(kind, 0)))) for kind in kinds}
+    ever = {**allocatable, **most}
     free = {what: _free(what, allocatable, taken) for what in ("cpu", "memory")}
     labels = {str(key): str(value) for key, value in (node["metadata"].get("labels") or {}).items()}
     found = []
@@ -122,7 +133,7 @@ def _of_node(
                 Condition.CLOSED,
                 f"none of the {capacity.get(kind)} GPUs of {host} is healthy; look at its device plugin",
             )
-        inventory = NodeInventory(
+        inventory = SharedInventory(
             name=core_name(host, kind, only=len(kinds) < 2),
             gpu_ids=_ids(gpus),
             gpu_type=_type(kind, labels, options) if kind else "",
@@ -131,6 +142,7 @@ def _of_node(
             memory_bytes=whole(free["memory"] * part) or NONE_LEFT,
             labels=labels | ({RESOURCE: kind} if kind else {}),
             host=host,
+            capacity=_capacity(kind, ever, lasting, _part(most, kind)),
         )
         found.append(Offer(inventory, host, kind, stands))
     return found
@@ -145,6 +157,12 @@ def _counted(pod: Mapping[str, Any], pool: str, options: KubernetesOptions, coun
 
 def _free(resource: str, allocatable: Mapping[str, Any], taken: Mapping[str, int]) -> Fraction:
     return max(Fraction(0), known_quantity(allocatable.get(resource, 0)) - Fraction(taken.get(resource, 0), NANO))
+
+
+def _capacity(kind: str, ever: Mapping[str, Any], lasting: Mapping[str, int], part: Fraction) -> Capacity:
+    """What it would offer if of others only those pods were there that belong to it."""
+    cpus, memory = (whole(_free(what, ever, lasting) * part) for what in ("cpu", "memory"))
+    return Capacity(min(whole(_free(kind, ever, lasting)), MAX_GPUS) if kind else 0, cpus, memory)
 
 
 def _part(counts: Mapping[str, int], kind: str) -> Fraction:

@@ -12,6 +12,9 @@ from gpufair.service.settings.quantities import known_quantity
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 NANO: Final = 10**9  # the finest part of anything that Kubernetes counts
 _NOTHING: Final = Fraction(0)
+_LASTING: Final = frozenset({"DaemonSet", "Node"})
+
+ByNode = dict[str, dict[str, int]]  # by node and resource, in parts of NANO
 
 
 def takes_room(pod: Mapping[str, Any]) -> bool:
@@ -47,18 +50,26 @@ class Requests:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Mapping[str, Any], Mapping[str, int]]] = {}
 
-    def by_node(self, pods: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-        """What these hold together, by node and resource, in parts of ``NANO``. One that changes becomes another object."""
+    def by_node(self, pods: Iterable[Mapping[str, Any]]) -> tuple[ByNode, ByNode]:
+        """What these hold together, and of that what never goes. A pod that changes becomes another object."""
         known: dict[int, tuple[Mapping[str, Any], Mapping[str, int]]] = {}
-        found: dict[str, dict[str, int]] = {}
+        found: ByNode = {}
+        lasting: ByNode = {}
         for pod in pods:
             # The object is kept, so its number is no other's.
             entry = known[id(pod)] = self._known.get(id(pod)) or (pod, all_requested(pod))
-            sums = found.setdefault(pod["spec"]["nodeName"], {})
-            for resource, amount in entry[1].items():
-                sums[resource] = sums.get(resource, 0) + amount
+            for sums in (found, lasting) if belongs_to_node(pod) else (found,):
+                here = sums.setdefault(pod["spec"]["nodeName"], {})
+                for resource, amount in entry[1].items():
+                    here[resource] = here.get(resource, 0) + amount
         self._known = known
-        return found
+        return found, lasting
+
+
+def belongs_to_node(pod: Mapping[str, Any]) -> bool:
+    """Whether its node has it as long as it is there: it is of a DaemonSet, or the kubelet's own."""
+    owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
+    return any(owner.get("kind") in _LASTING and owner.get("controller") for owner in owners)
 
 
 def all_requested(pod: Mapping[str, Any]) -> dict[str, int]:

@@ -70,6 +70,8 @@ async def _tell_one(site: Site, name: str, one: Kept, offer: Offer | None, known
         return f"Kubernetes has no node {one.place.host} for this pool any more"
     one.missing_since = None
     if offer.condition is Condition.LOST:
+        if known is None:
+            await site.hub.away(offer.inventory)
         await _lose(site, name, one, known)
         return offer.standing.reason
     closed = offer.condition is Condition.CLOSED
