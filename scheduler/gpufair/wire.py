@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, get_origin, get_type_hints
 
@@ -151,8 +152,7 @@ def from_json(cls: type[Message], data: object) -> Message:
     """The message in ``data``, strictly: a missing, unknown or wrongly typed field is a ``WireError`` that names it."""
     if not isinstance(data, dict):
         raise WireError(f"{cls.__name__}: expected an object, got {type(data).__name__}")
-    hints = get_type_hints(cls)
-    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]  # every message is a dataclass
+    hints, known = _fields_of(cls)  # type: ignore[arg-type]  # a class has a hash
     if unknown := sorted(set(data) - set(known)):
         raise WireError(f"{cls.__name__}: unknown field {unknown[0]!r}; known are {', '.join(known)}")
     values: dict[str, Any] = {}
@@ -163,6 +163,12 @@ def from_json(cls: type[Message], data: object) -> Message:
             continue
         values[name] = _typed(cls.__name__, name, hints[name], data[name])
     return cls(**values)
+
+
+@cache
+def _fields_of(cls: type) -> tuple[dict[str, Any], dict[str, Field[Any]]]:
+    # Every message is a dataclass, and the hints of one take longer than all else about reading it.
+    return get_type_hints(cls), {f.name: f for f in fields(cls)}
 
 
 def _typed(owner: str, name: str, hint: Any, value: object) -> object:

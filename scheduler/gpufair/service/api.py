@@ -55,6 +55,7 @@ OFTEN = frozenset(
         "POST /workloads",
         "POST /agents/{node}/reports",
         "GET /agents/{node}/commands",
+        "POST /pods/{pod}/hello",
         "POST /pods/{pod}/reports",
         "GET /pods/{pod}/commands",
     }
@@ -77,6 +78,7 @@ def routed(version: str) -> FastAPI:
     # Each request is compared with one after the other: those first that come most often.
     for part in (
         agents.router,
+        pods.router,
         workloads.router,
         kernels.router,
         events.router,
@@ -95,7 +97,6 @@ def routed(version: str) -> FastAPI:
         dashboard.api,
         identity.router,
         snapshot.router,
-        pods.router,
         tour.router,
     ):
         declared(part.routes)

@@ -20,6 +20,7 @@ from tests.unit.service.rig import LAUNCH, bearer, service_at
 
 BODY = {"gpus": 1, "min_runtime_s": 60, "launch": LAUNCH}
 SUBMIT, REPORTS, COMMANDS = "/api/v1/workloads", "/api/v1/agents/n1/reports", "/api/v1/agents/n1/commands"
+POD_HELLO = "/api/v1/pods/gpufair-w-1-0/hello"
 POD_REPORTS, POD_COMMANDS = "/api/v1/pods/gpufair-w-1-0/reports", "/api/v1/pods/gpufair-w-1-0/commands"
 
 
@@ -77,6 +78,9 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a pod that is not expected": ("POST", POD_REPORTS, {"json": {"boot": "b", "reports": []}, "headers": {"authorization": "pod"}}),
     "half a report of a pod": ("POST", POD_REPORTS, {"json": {"boot": "b", "reports": [{}]}, "headers": {"authorization": "pod"}}),
     "a pod without a boot": ("GET", POD_COMMANDS, {"headers": {"authorization": "pod"}}),
+    "no hello of a pod": ("POST", POD_HELLO, {"json": [], "headers": {"authorization": "pod"}}),
+    "half a hello of a pod": ("POST", POD_HELLO, {"json": {"boot": "b"}, "headers": {"authorization": "pod"}}),
+    "no JSON of a pod": ("POST", POD_HELLO, {"content": b"{", "headers": {"authorization": "pod"}}),
     "twice": ("GET", f"{COMMANDS}?boot=b&boot=c&after=1", {"headers": {"authorization": "n1"}}),
 }
 
@@ -130,9 +134,9 @@ async def test_what_is_as_declared_is_answered_alike(tmp_path: Path, monkeypatch
         it.pods.adopt("gpufair-w-1-0", WorkloadId("w"), 1)
         pod = bearer(it.secrets.pod_token("gpufair-w-1-0"))
         runs = to_json(AgentHello(API_VERSION, "b", NodeInventory("gpufair-w-1-0"), (("w", 1),)))
-        assert (await long.post("/api/v1/pods/gpufair-w-1-0/hello", json=runs, headers=pod)).status_code == 200
+        hellos = [await client.post(POD_HELLO, json=runs, headers=pod) for client in (short, long)]
         signs = [await client.post(POD_REPORTS, json={"boot": "b", "reports": []}, headers=pod) for client in (short, long)]
         looks = [await client.get(f"{POD_COMMANDS}?boot=b&after=0&wait_s=0", headers=pod) for client in (short, long)]
-        for one, other in (beats, polls, signs, looks):
+        for one, other in (beats, polls, hellos, signs, looks):
             assert (one.status_code, one.json(), dict(one.headers)) == (200, other.json(), dict(other.headers))
-        assert answered == ["POST", "POST", "POST", "POST", "GET", "POST", "GET"]
+        assert answered == ["POST", "POST", "POST", "POST", "GET", "POST", "POST", "GET"]

@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 from urllib.parse import parse_qsl
 
 from fastapi import Request, Response
-from fastapi.params import Path
+from fastapi.params import Body, Path
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
@@ -52,19 +52,19 @@ class _Short:
         self._status = route.status_code or int(HTTPStatus.OK)
         self._path: list[_Asked] = []
         self._query: list[_Asked] = []
-        self._body: tuple[str, type[BaseModel]] | None = None
+        self._body: tuple[str, TypeAdapter[Any]] | None = None
         self._request = self._response = ""
         hints = get_type_hints(route.endpoint, include_extras=True)
         for name, parameter in inspect.signature(route.endpoint).parameters.items():
             kind = hints[name]
+            marks = getattr(kind, "__metadata__", ())
             if kind is Request:
                 self._request = name
             elif kind is Response:
                 self._response = name
-            elif inspect.isclass(kind) and issubclass(kind, BaseModel):
-                self._body = name, kind
+            elif (inspect.isclass(kind) and issubclass(kind, BaseModel)) or any(isinstance(mark, Body) for mark in marks):
+                self._body = name, TypeAdapter(kind)
             else:
-                marks = getattr(kind, "__metadata__", ())
                 found = self._path if any(isinstance(mark, Path) for mark in marks) else self._query
                 found.append(_Asked(name, TypeAdapter(kind), parameter.default))
 
@@ -80,9 +80,9 @@ class _Short:
         arguments = dict(_values(self._path, given))
         arguments |= _values(self._query, _query(scope["query_string"]))
         if self._body is not None:
-            name, model = self._body
+            name, kind = self._body
             try:
-                arguments[name] = model.model_validate_json(body)
+                arguments[name] = kind.validate_json(body)
             except ValidationError as err:
                 raise _Unusual from err
         if self._request:

@@ -76,6 +76,7 @@ class Made:
     bound: bool = False
     perhaps: bool = False
     asked_to_go: Leaving | None = None
+    order: PodOrder | None = None
 
     @classmethod
     def of(cls, pod: Mapping[str, Any] | None) -> Self:
@@ -104,9 +105,9 @@ async def next_step(site: Site, key: PodKey, place: Place, start: Command, made:
         if not made.uid:
             await _make(site, key, place, start, made)
         elif not made.published:
-            await _publish(site, await _order(site, key, place, start), made)
+            await _publish(site, await _order(site, key, place, start, made), made)
         elif not made.secret:
-            await _confide(site, await _order(site, key, place, start), made)
+            await _confide(site, await _order(site, key, place, start, made), made)
         else:
             await _bind(site, key, place, made)
     except (Forbidden, Invalid) as problem:
@@ -123,7 +124,7 @@ def _judged(problem: Forbidden | Invalid) -> GpufairError:
 
 
 async def _make(site: Site, key: PodKey, place: Place, start: Command, made: Made) -> None:
-    order = await _order(site, key, place, start)
+    order = await _order(site, key, place, start, made)
     args = from_json(StartArgs, start.args)
     try:
         manifest = manifests.pod(order, site.options, site.template_of(str(args.launch.get(POD_PROFILE) or "")))
@@ -254,7 +255,10 @@ async def _bind(site: Site, key: PodKey, place: Place, made: Made) -> None:
     made.bound = True
 
 
-async def _order(site: Site, key: PodKey, place: Place, start: Command) -> PodOrder:
+async def _order(site: Site, key: PodKey, place: Place, start: Command, made: Made) -> PodOrder:
+    """What is made, the same in all steps."""
+    if made.order is not None:
+        return made.order
     args = from_json(StartArgs, start.args)
 
     def look(state: State) -> PodOrder:
@@ -278,6 +282,7 @@ async def _order(site: Site, key: PodKey, place: Place, start: Command) -> PodOr
             nodes=spec.shape.nodes,
         )
 
-    return await site.runtime.read(look)
+    made.order = await site.runtime.read(look)
+    return made.order
 
 
