@@ -123,7 +123,9 @@ def test_what_others_hold_is_waited_for(shape: Shape, said: str) -> None:
     world = World().set_up(TREE, [SHARED, Node(NodeName("n2"), 2, cpus=2, memory=1 << 30)])
     spec = replace(SPEC, shape=shape, min_runtime=Millis(1_000 if shape.gpus else 0))
     assert world.feed(ev.Submitted(world.now, CAUSE, WorkloadId("w"), spec)) == []
-    assert said in str(world.state.explain(WorkloadId("w")))
+    sentence = world.state.explain(WorkloadId("w")).sentence
+    assert said in sentence
+    assert "belong to its own allocation" not in sentence
     world.feed(ev.NodeJoined(world.now, CAUSE, replace(SHARED, gpus=4, cpus=16, memory=64 << 30)))
     assert world.where("w") == ("n1",)
 

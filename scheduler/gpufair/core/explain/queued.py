@@ -126,13 +126,16 @@ def _blocked(facts: Facts, record: Record, holders: tuple[Holder, ...], comparis
         )
     kept = sum(node.free - max(0, node.room) for node in usable if node.bounds)
     beside = rest_left(record.spec.shape, usable)
-    beside += not_offered(record.spec.shape, usable)
+    others = not_offered(record.spec.shape, usable)
+    beside += others
     if not record.gpus:
         return f"It waits for {shape}{beside}; it starts as soon as there is enough."
     free = sum(max(0, node.room) for node in usable)
     begin = f"It waits for {shape}; {words.gpus(free)} {'is' if free == 1 else 'are'} free{beside}"
     begin += f", {kept} more until others land or a maintenance begins" if kept > 0 else ""
     begin += f", and {_holding(facts, holders)}." if holders else "."
+    if others:
+        return f"{begin} It cannot start before these are there, whoever else leaves."
     if not record.spec.allocated:
         return f"{begin} It is unallocated, so it starts only on GPUs that nobody else can use."
     takers = sum(holder.gpus for holder in holders if holder.preemptible_now)
