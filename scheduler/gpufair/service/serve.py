@@ -258,7 +258,7 @@ async def _open(
     stack.push_async_callback(hub.close)
     await bootstrap.uncordon(runtime, journal)
     step_down = deposed.set if deposed is not None else (lambda: None)
-    kubernetes = await KubernetesPools.open(config, runtime, hub, dispatcher, pods, secrets, step_down)
+    kubernetes = await KubernetesPools.open(config, runtime, hub, dispatcher, pods, secrets, journal, step_down)
     stack.push_async_callback(kubernetes.close)
     kubernetes.start()
     linger = config.service.linger

@@ -24,6 +24,7 @@ from gpufair.core.units import HOUR, SECOND, AllocationPath, Millis, PoolName, W
 from gpufair.service.backends.clusters import Clusters
 from gpufair.service.backends.kubernetes.api import MERGE_PATCH, Api
 from gpufair.service.backends.kubernetes.cluster import KubernetesCluster, new_identity
+from gpufair.service.backends.kubernetes.marks import JournalMarks
 from gpufair.service.backends.kubernetes.names import MANAGED_BY, MANAGER
 from gpufair.service.backends.kubernetes.problems import KubernetesProblem
 from gpufair.service.backends.kubernetes.watch import Change, Object, Reflector
@@ -252,7 +253,7 @@ class Backend:
         self.cluster = await KubernetesCluster.open(
             POOL, self.options, runtime=self.runtime, hub=self.hub, dispatcher=dispatcher, lines=self.lines, key=secrets,
             template_of=lambda _: PodTemplate(), deposed=self.deposed.set,
-            identity=new_identity(),
+            identity=new_identity(), marks=JournalMarks(self.journal, secrets, self.options.take_over),
         )  # fmt: skip
         self.lines.on_reports = self.cluster.heard
         self.cluster.start()

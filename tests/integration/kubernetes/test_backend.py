@@ -115,7 +115,7 @@ async def test_two_pools_of_one_service_share_a_lease(
         options = replace(backend.options, lease="shared", claim="")
         config = Config(pools=tuple(PoolConfig(name, "kubernetes", options) for name in ("one", "two")))
         pools = await KubernetesPools.open(
-            config, site.runtime, site.hub, site.dispatcher, PodLines(), site.secrets, backend.deposed.set
+            config, site.runtime, site.hub, site.dispatcher, PodLines(), site.secrets, backend.journal, backend.deposed.set
         )
         assert "pool two: its pods share no folder with this service" in caplog.text
         pools.start()

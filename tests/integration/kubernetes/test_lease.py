@@ -15,7 +15,9 @@ import pytest
 from gpufair.service.backends.kubernetes.api import Api
 from gpufair.service.backends.kubernetes.connection import Place, connect
 from gpufair.service.backends.kubernetes.lease import GROUP, Lease
+from gpufair.service.backends.kubernetes.marks import ANNOTATION
 from gpufair.service.backends.kubernetes.problems import Missing
+from gpufair.service.storage.database import StoreUnavailable
 from tests.kube.fake_api import FakeApi
 
 LEASES = f"{GROUP}/namespaces/default/leases"
@@ -270,3 +272,72 @@ async def test_times_that_make_no_sense_are_refused(api: Api, bad: dict[str, flo
         Lease(api, "default", "leader", "x", **{**QUICK, **bad})
     with pytest.raises(ValueError, match="identity"):
         Lease(api, "default", "leader", "")
+
+
+class Notes:
+    """Marks of a journal that knows some."""
+
+    def __init__(self, now: str, *known: str) -> None:
+        self.mark, self.known = now, {now, *known}
+
+    def now(self) -> str:
+        return self.mark
+
+    async def strange(self, mark: str) -> str:
+        return "" if mark in self.known else "it is another one"
+
+
+async def test_one_of_another_journal_is_left_alone(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    """Free, or deleted since it was seen: who does not know what the holder knew does not write after it."""
+    first = Lease(api, "default", "leader", "first", marks=Notes("7-x"), **QUICK)
+    task = asyncio.create_task(first.hold())
+    async with asyncio.timeout(20):
+        await first.wait_held()
+    other = Lease(api, "default", "leader", "other", marks=Notes("3-y"), **QUICK)
+    waiting = asyncio.create_task(other.hold())
+    await until(lambda: other.holder == "first", "the other one looks")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await until(lambda: "7-x" in other.refused, "it refuses")
+    await api.call("DELETE", f"{LEASES}/leader")
+    await asyncio.sleep(0.5)
+    assert not other.held
+    with pytest.raises(Missing):
+        await api.call("GET", f"{LEASES}/leader")
+    assert caplog.text.count("cannot be had") == 1
+    heir = Lease(api, "default", "leader", "heir", marks=Notes("9-x", "7-x"), **QUICK)
+    inheriting = asyncio.create_task(heir.hold())
+    async with asyncio.timeout(20):
+        await heir.wait_held()
+    assert (heir.refused, other.held) == ("", False)
+    for one in (waiting, inheriting):
+        one.cancel()
+    await asyncio.gather(waiting, inheriting, return_exceptions=True)
+
+
+class Away(Notes):
+    """Marks of a journal whose database is away twice."""
+
+    asked = 0
+
+    async def strange(self, mark: str) -> str:
+        self.asked += 1
+        if self.asked < 3:
+            raise StoreUnavailable("it is away")
+        return ""
+
+
+async def test_a_journal_that_cannot_be_asked_does_not_end_it(api: Api) -> None:
+    """The database may be away for a while: nothing is taken meanwhile, and it is looked at again."""
+    await write(api, holderIdentity="", leaseDurationSeconds=1)
+    lease = await api.call("GET", f"{LEASES}/leader")
+    lease["metadata"]["annotations"] = {ANNOTATION: "7-x"}
+    await api.call("PUT", f"{LEASES}/leader", lease)
+    notes = Away("8-x")
+    one = Lease(api, "default", "leader", "one", marks=notes, **QUICK)
+    task = asyncio.create_task(one.hold())
+    async with asyncio.timeout(20):
+        await one.wait_held()
+    assert notes.asked == 3
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -69,6 +69,7 @@ tunnel_ports = [43000, 43010]
 scheduler_name = "fair"
 lease = "gpufair-b"
 lease_for = "20s"
+take_over = "12-0123456789abcdef0123456789abcdef"
 requests_per_s = 20
 burst = 40
 start_within = "5m"
@@ -94,6 +95,7 @@ namespaces = { speech = ["language/speech", "debug"] }
         (43000, 43010),
         "fair",
         "gpufair-b",
+        "12-0123456789abcdef0123456789abcdef",
         Millis(20 * SECOND),
         20,
         40,

@@ -77,6 +77,10 @@ class Secrets:
         """What the requests of the agent in a pod carry; good for the routes of that pod only."""
         return self._derive(f"pod:{pod}")
 
+    def journal_mark(self, seq: int, digest: str) -> str:
+        """Public: says that whoever has this secret has a journal with this entry, and nothing of either."""
+        return self._derive(f"journal:{seq}:{digest}")[:32]
+
     def operator_token(self) -> str:
         """What the owner of the state folder carries: may do everything."""
         return self._derive("operator")

@@ -19,6 +19,7 @@ GPU_LABEL: Final = "nvidia.com/gpu.product"
 TUNNEL_PORTS: Final = (42_000, 42_099)
 DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 DNS_RULE: Final = "1 to 63 small letters, digits or '-', beginning and ending with a letter or digit"
+_MARK: Final = re.compile(r"[0-9]{1,18}-[0-9a-f]{32}")  # of a journal, as the annotation of a Lease has it
 _DNS_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _RESOURCE: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,251}/[A-Za-z0-9*][A-Za-z0-9._*-]{0,62}")
 
@@ -44,6 +45,7 @@ class KubernetesOptions:
         claim_path: Where the service itself has that volume.
         tunnel_ports: First and last port at which a pod's kernel is reached.
         lease: Name of the Lease: who holds it writes to the cluster.
+        take_over: What a Lease says of another journal, if that one's pods may be ended as unknown; "": they may not.
         lease_for: How long it holds without being renewed.
         requests_per_s: To the API server, in the long run; ``burst``: at once.
         start_within: A pod that has not begun by then (image, volumes) is given up.
@@ -68,6 +70,7 @@ class KubernetesOptions:
     tunnel_ports: tuple[int, int] = TUNNEL_PORTS
     scheduler_name: str = "gpufair"
     lease: str = "gpufair"
+    take_over: str = ""
     lease_for: Millis = Millis(15 * SECOND)
     requests_per_s: int = 300
     burst: int = 600
@@ -104,6 +107,7 @@ def read_kubernetes(table: Table, folder: Path) -> KubernetesOptions:
         tunnel_ports=_ports(table),
         scheduler_name=_dns(table, "scheduler_name", default.scheduler_name),
         lease=_dns(table, "lease", default.lease, _DNS_NAME),
+        take_over=_take_over(table),
         lease_for=table.duration("lease_for", default.lease_for, Millis(5 * SECOND), Millis(5 * MINUTE)),
         requests_per_s=table.integer("requests_per_s", default.requests_per_s, 1, 10_000),
         burst=table.integer("burst", default.burst, 1, 10_000),
@@ -118,6 +122,13 @@ def read_kubernetes(table: Table, folder: Path) -> KubernetesOptions:
         )
     table.finish()
     return options
+
+
+def _take_over(table: Table) -> str:
+    mark = table.text("take_over", "")
+    if mark and _MARK.fullmatch(mark) is None:
+        table.fail(f"take_over = {shown(mark)}: expected what the log of the service says, a number and 32 hex digits", "take_over")
+    return mark
 
 
 def _image(table: Table) -> str:

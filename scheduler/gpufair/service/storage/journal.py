@@ -49,6 +49,15 @@ class Journal:
         return self._store.seq
 
     @property
+    def end(self) -> tuple[int, str]:
+        """``Store.end``."""
+        return self._store.end
+
+    async def digest(self, seq: int) -> str | None:
+        """``Store.digest``."""
+        return await self._call(self._store.digest, seq)
+
+    @property
     def went_through(self) -> bool:
         """Whether the last load found an append in the journal that had seemed to fail."""
         return self._store.went_through

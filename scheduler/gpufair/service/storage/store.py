@@ -136,8 +136,7 @@ class Store:
 
     def __init__(self, place: Place | str, core: str, *, epoch: int = 0, upgrade: bool = False) -> None:
         self._core, self._epoch = core, epoch
-        self._seq = 0
-        self._digest = ""
+        self._end = (0, "")
         self._doubt: tuple[int, str] | None = None  # number and digest of the last entry of an append that failed
         self.went_through = False  # whether that one is in the journal all the same, as of the last load
         self._snapshot: Snapshot | None = None
@@ -158,7 +157,21 @@ class Store:
     @property
     def seq(self) -> int:
         """Number of the last entry; 0 = none."""
-        return self._seq
+        return self._end[0]
+
+    @property
+    def end(self) -> tuple[int, str]:
+        """Number and digest of the last entry, as they belong together, whatever thread asks."""
+        return self._end
+
+    def digest(self, seq: int) -> str | None:
+        """The digest of an entry; None: the database does not have it (any more).
+
+        Raises:
+            StoreUnavailable: It can't be read.
+        """
+        with self._translated(), self._engine.connect() as connection:
+            return connection.scalar(sa.select(_journal.c.digest).where(_journal.c.seq == seq))
 
     def close(self) -> None:
         """Give the database back."""
@@ -185,7 +198,7 @@ class Store:
             StoreUnavailable: It could not be committed; nothing of it is kept, unless it is ``in_doubt``.
             Deposed: Another service leads; nothing of it is kept.
         """
-        seq, digest = self._seq, self._digest
+        seq, digest = self._end
         rows: list[dict[str, Any]] = []
         for entry in entries:
             seq += 1
@@ -216,7 +229,7 @@ class Store:
                     outbox.post(connection, letters)
                 for write in also:
                     write(connection)
-        self._seq, self._digest, self._doubt = seq, digest, None
+        self._end, self._doubt = (seq, digest), None
         self._tail += [
             Entry(one.at_ms, one.event, one.actions, one.policy, row["seq"], self._core)
             for one, row in zip(entries, rows, strict=True)
@@ -295,7 +308,7 @@ class Store:
                 raise StoreError(f"journal entry {seq} is damaged; restore the journal from a backup")
             tail.append(entry)
             self.went_through |= self._doubt == (seq, digest)
-        self._seq, self._digest, self._doubt = begin + len(tail), digest, None
+        self._end, self._doubt = (begin + len(tail), digest), None
         self._snapshot, self._tail, self._kept, self._gone = snapshot, tail, details, gone
         return Loaded(snapshot, tuple(tail), details, tuple(gone))
 
@@ -366,7 +379,7 @@ class Store:
                 sa.select(_journal.c.seq, _journal.c.digest).order_by(_journal.c.seq.desc()).limit(1)
             ).first()
         if last is not None:
-            self._seq, self._digest = last.seq, last.digest
+            self._end = (last.seq, last.digest)
 
     def _last_snapshot(self, connection: sa.Connection) -> Snapshot | None:
         """The newest snapshot that is whole; an older one plus a longer tail gives the same state."""

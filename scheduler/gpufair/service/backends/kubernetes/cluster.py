@@ -21,6 +21,7 @@ from gpufair.service.backends.kubernetes.foreign import ForeignPods
 from gpufair.service.backends.kubernetes.gangs import rank_of
 from gpufair.service.backends.kubernetes.lease import Lease
 from gpufair.service.backends.kubernetes.life import Life
+from gpufair.service.backends.kubernetes.marks import Marks
 from gpufair.service.backends.kubernetes.missed import heeded, missed
 from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, pod_name
 from gpufair.service.backends.kubernetes.placing import Place
@@ -79,12 +80,14 @@ class KubernetesCluster:
         template_of: Callable[[str], PodTemplate],
         deposed: Callable[[], None],
         identity: str,
+        marks: Marks,
     ) -> Self:
         """Read how the cluster is reached. It is not asked yet.
 
         Args:
             identity: Of this service: all of its pools have it, since they may share a Lease.
             deposed: Called when another service has taken the Lease that this one held.
+            marks: Of the journal that says which pods are ours to end.
 
         Raises:
             NoApiServer: The settings lead nowhere.
@@ -94,7 +97,7 @@ class KubernetesCluster:
         duration_s = options.lease_for / 1000
         lease = Lease(
             api, options.namespace, options.lease, identity, duration_s=duration_s,
-            renew_deadline_s=duration_s * 2 / 3, retry_s=duration_s / 7.5,
+            renew_deadline_s=duration_s * 2 / 3, retry_s=duration_s / 7.5, marks=marks,
         )  # fmt: skip
         return cls(Site(pool, options, api, lease, lines, hub, dispatcher, runtime, key, template_of), deposed)
 
@@ -192,6 +195,8 @@ class KubernetesCluster:
             self._nodes.objects.values(), self._pods.objects.values(), site.pool, site.options, site.runtime.now(),
             self.foreign.counted, self._requests,
         )  # fmt: skip
+        if site.lease.refused:  # whatever would be sent there could not begin
+            found = tuple(offer.closed() for offer in found)
         offers = {offer.inventory.name: offer for offer in found}
         for name, offer in offers.items():
             place = Place(name, offer.host, offer.resource)
@@ -212,6 +217,8 @@ class KubernetesCluster:
         for reflector in (self._nodes, self._pods):
             if reflector.stale_since is not None and now - reflector.stale_since > STALE_S:
                 return str(reflector.trouble or "the Kubernetes API server is not heard")
+        if lease.refused:
+            return lease.refused
         if not lease.held:
             holder = lease.holder or "nobody"
             return f"nothing is changed in Kubernetes: the Lease {self.site.options.lease!r} is held by {holder}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Final
 
@@ -47,6 +47,12 @@ class Offer:
     def condition(self) -> Condition:
         """What it is good for now."""
         return self.standing.condition
+
+    def closed(self) -> Offer:
+        """The same, open to nothing new."""
+        if self.condition is not Condition.OPEN:
+            return self
+        return replace(self, standing=replace(self.standing, condition=Condition.CLOSED))
 
 
 def offers(

@@ -16,7 +16,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from gpufair.core.errors import GpufairError
 from gpufair.service.backends.kubernetes.api import Api
+from gpufair.service.backends.kubernetes.marks import ANNOTATION, Marks, OtherJournal
 from gpufair.service.backends.kubernetes.problems import Conflict, KubernetesProblem, Missing
 
 GROUP: Final = "/apis/coordination.k8s.io/v1"
@@ -39,6 +41,10 @@ class Lease:
             holder knows that it is none before anybody else is.
         retry_s: Between two tries; less than ``renew_deadline_s``.
         changed: Called in the event loop with ``held`` when that changes. What it raises is logged.
+        marks: Of the journal; one of another journal is not taken. None: whoever had it may have had any.
+
+    Attributes:
+        refused: Why it is not taken though it is free; "": it is.
     """
 
     def __init__(
@@ -52,6 +58,7 @@ class Lease:
         renew_deadline_s: float = 10.0,
         retry_s: float = 2.0,
         changed: Callable[[bool], None] | None = None,
+        marks: Marks | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 0 < retry_s < renew_deadline_s < duration_s:
@@ -64,7 +71,9 @@ class Lease:
         self._path: Final = f"{GROUP}/namespaces/{namespace}/leases"
         self.identity: Final = identity
         self._duration_s, self._renew_s, self._retry_s = duration_s, renew_deadline_s, retry_s
-        self._changed, self._now = changed, now
+        self._changed, self._now, self._marks = changed, now, marks
+        self.refused = ""
+        self._mark = self._known_mark = ""  # the one that was seen last, and one that is of this journal
         self._seen: Record = {}  # the record as it was last seen, and since when it has been so
         self._seen_at = now()
         self._good_until: float | None = None  # of the last renewal; None: not held
@@ -115,8 +124,10 @@ class Lease:
     async def _try(self) -> None:
         try:
             await self._take_or_renew()
-            self._said = ""
-        except KubernetesProblem as problem:
+            self._said = self.refused = ""
+        except GpufairError as problem:  # the journal is asked, too
+            if isinstance(problem, OtherJournal):
+                self.refused, self._good_until = str(problem), None
             if str(problem) != self._said:
                 self._said = str(problem)
                 _log.warning("the Lease %s/%s cannot be had: %s", self._namespace, self._name, problem)
@@ -131,18 +142,20 @@ class Lease:
         if found is not None:
             spec = found.get("spec")
             self._observe(spec if isinstance(spec, dict) else {})
+            self._mark = _mark_of(found)
         # One that is deleted is still believed in by who held it.
         if self.holder not in {"", self.identity}:
             self._good_until = None  # somebody else has it, whatever was thought here
             if self._now() < self._seen_at + _promised_s(self._seen, self._duration_s):
                 return
+        await self._compare()
         if found is None:
             await self._create(began)
             return
         # Ours, but given up by ourselves as too old: nobody took it since, so it is renewed as if it were held.
         spec = self._record(of=self._seen)
         try:
-            answer = await self._call("PUT", f"{self._path}/{self._name}", found | {"spec": spec})
+            answer = await self._call("PUT", f"{self._path}/{self._name}", self._marked(found | {"spec": spec}))
         except Conflict:
             return  # somebody was quicker: look again
         self._won(answer, began)
@@ -155,10 +168,24 @@ class Lease:
             "spec": self._record(of={}),
         }
         try:
-            answer = await self._call("POST", self._path, body)
+            answer = await self._call("POST", self._path, self._marked(body))
         except Conflict:
             return
         self._won(answer, began)
+
+    async def _compare(self) -> None:
+        """Raises ``OtherJournal`` where whoever wrote last had another one. One that is deleted is still remembered."""
+        if self._marks is None or self._mark in {"", self._known_mark}:
+            return
+        if why := await self._marks.strange(self._mark):
+            raise OtherJournal(f"{self._namespace}/{self._name}", self._mark, why)
+        self._known_mark = self._mark
+
+    def _marked(self, body: dict[str, Any]) -> dict[str, Any]:
+        if self._marks is None:
+            return body
+        meta = body["metadata"]
+        return body | {"metadata": meta | {"annotations": (meta.get("annotations") or {}) | {ANNOTATION: self._marks.now()}}}
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         # No try may outlast what it renews; who holds nothing may take a renewal's time.
@@ -188,6 +215,7 @@ class Lease:
         spec = answer.get("spec")
         self._observe(spec if isinstance(spec, dict) else {})
         if self.holder == self.identity:
+            self._mark = self._known_mark = _mark_of(answer)
             self._good_until = began + self._renew_s
             self._taken.set()
 
@@ -224,10 +252,15 @@ class Lease:
             if not isinstance(spec, dict) or spec.get("holderIdentity") != self.identity:
                 return
             free = spec | {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _timestamp()}
-            await self._api.call("PUT", path, found | {"spec": free}, timeout_s=_RELEASE_S / 2, urgent=True)
+            await self._api.call("PUT", path, self._marked(found | {"spec": free}), timeout_s=_RELEASE_S / 2, urgent=True)
             self._seen = free
         except KubernetesProblem as problem:
             _log.info("the Lease %s/%s was not given back: %s", self._namespace, self._name, problem)
+
+
+def _mark_of(lease: dict[str, Any]) -> str:
+    notes = (lease.get("metadata") or {}).get("annotations")
+    return str(notes.get(ANNOTATION) or "") if isinstance(notes, dict) else ""
 
 
 def _timestamp() -> str:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
+from gpufair.service.backends.kubernetes.marks import JournalMarks
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
@@ -14,6 +15,7 @@ from gpufair.service.problems import UnknownPod
 from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.settings.config import Config
 from gpufair.service.settings.pod_template import PodTemplate
+from gpufair.service.storage.journal import Journal
 from gpufair.wire import Report
 
 if TYPE_CHECKING:
@@ -44,11 +46,13 @@ class KubernetesPools:
         dispatcher: Dispatcher,
         lines: PodLines,
         key: Secrets,
+        journal: Journal,
         deposed: Callable[[], None],
     ) -> Self:
         """Read how each cluster is reached.
 
         Args:
+            journal: What says which pods are ours to end.
             deposed: Called when another service has taken over a Lease of this one, which then has to step down.
 
         Raises:
@@ -77,6 +81,7 @@ class KubernetesPools:
                 cluster = await KubernetesCluster.open(
                     name, options, runtime=runtime, hub=hub, dispatcher=dispatcher, lines=lines, key=key,
                     template_of=template_of, deposed=deposed, identity=identity,
+                    marks=JournalMarks(journal, key, options.take_over),
                 )  # fmt: skip
                 clusters.append(cluster)
         except BaseException:
