@@ -14,6 +14,7 @@ from gpufair.service.backends.kubernetes import names
 from gpufair.service.backends.kubernetes.names import PodKey
 from gpufair.service.lifecycle.leading_pod import LABEL
 from gpufair.service.settings.config import load_config
+from tests.kube.certificates import write_certificates
 from tests.unit.deploy.read import BASE, DEPLOY, ROOT, base, documents, kustomizations, the
 
 CONFIGS = (BASE / "config" / "gpufair.toml", DEPLOY / "kubernetes" / "overlays" / "one-node" / "config" / "gpufair.toml")
@@ -33,7 +34,8 @@ def test_a_kustomization_lists_what_there_is(path: Path) -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=["base", "one-node"])
 def test_the_configuration_is_valid(path: Path, tmp_path: Path) -> None:
     """As the service reads it in its pod, with the certificate of a Secret."""
-    for name in ("tls.crt", "tls.key", "ca.crt"):
+    write_certificates(tmp_path)
+    for name in ("tls.crt", "tls.key"):
         (tmp_path / name).write_text("")
     text = path.read_text(encoding="utf-8").replace("/etc/gpufair-tls", str(tmp_path))
     (tmp_path / "gpufair.toml").write_text(text)

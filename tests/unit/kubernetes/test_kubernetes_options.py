@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from gpufair.core.units import MINUTE, SECOND, Millis
-from gpufair.service.settings.config import parse_config
+from gpufair.service.settings.config import load_config, parse_config
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from gpufair.service.settings.pod_template import FIELDS, REFUSED, BadTemplate, PodTemplate, pod_template
 from gpufair.service.settings.profile_options import POD_PROFILE, template_of
 from gpufair.service.settings.tables import ConfigError
+from tests.kube.certificates import write_certificates
 
 OPERATORS = Path(__file__).parents[3] / "docs" / "operators.md"
 POOL = """\
@@ -38,6 +39,13 @@ def refusal(text: str, file: str = "conf.toml") -> str:
     return str(caught.value)
 
 
+def write_files(folder: Path) -> None:
+    """What the examples name: a certificate, and a kubeconfig, which is not looked into."""
+    write_certificates(folder)
+    (folder / "ca.crt").rename(folder / "ca.pem")
+    (folder / "kube.yaml").write_text("x")
+
+
 def test_two_lines_are_enough() -> None:
     """The image and the address are what nobody can guess; all else has a default that suits NVIDIA's GPUs."""
     (pool,) = parse_config(POOL, "conf.toml").pools
@@ -51,8 +59,7 @@ def test_two_lines_are_enough() -> None:
 
 def test_all_options_arrive(tmp_path: Path) -> None:
     """Each key of the table is read, and paths count from the file."""
-    for name in ("ca.pem", "kube.yaml"):
-        (tmp_path / name).write_text("x")
+    write_files(tmp_path)
     text = POOL + """\
 service_ca = "ca.pem"
 namespace = "ml"
@@ -110,6 +117,16 @@ namespaces = { speech = ["language/speech", "debug"] }
     ("line", "says"),
     [
         ('namespace = "Lab"', 'namespace = "Lab": Kubernetes takes 1 to 63 small letters'),
+        ('scheduler_name = "default-scheduler"', "is the scheduler that each cluster has"),
+        ('lease = "a..b"', "names joined by dots, each of 1 to 63 small letters"),
+        ('lease_for = "5m"', "allowed are 5s to 1m"),
+        ("gpus = {}", "gpus names no resource, so that no node would have a GPU"),
+        ('gpus = { "nvidia.com/gpu" = "an H100" }', '"an H100" is no type of GPU'),
+        ('gpu_label = "gpu product"', 'gpu_label = "gpu product": that is no key of a label'),
+        ('node_selector = { "lab part" = "ml" }', 'node_selector has the key "lab part"'),
+        ('node_selector = { part = "m l" }', 'node_selector has the value "m l"'),
+        ("tolerations = [{ key = 'a b', operator = 'Exists' }]", "which is no key of a taint"),
+        ('namespaces = { speech = ["a", "a"] }', "speech names an allocation twice"),
         ('gpus = { gpu = "A100" }', '"gpu" is no name of a resource; write it as nodes do'),
         ("tolerations = [{ key = 'a', efect = 'NoSchedule' }]", "number 1 has an unknown field 'efect'; did you mean 'effect'?"),
         ("tolerations = [{ effect = 'NoSchedule' }]", "names no key"),
@@ -220,6 +237,28 @@ def test_what_a_template_may_not_set_is_refused_by_name(name: str) -> None:
         ('volumes = [{ name = "gpufair-tmp", emptyDir = {} }]', "names that begin with gpufair- are the scheduler's own"),
         ('volumes = [{ name = "a", emptyDir = {} }, { name = "a", emptyDir = {} }]', "two named 'a'"),
         ('volumes = [{ name = "a" }]', "needs one source"),
+        ('volumes = [{ name = "a", emptyDri = {} }]', "unknown source 'emptyDri'; did you mean 'emptyDir'?"),
+        ('volumes = [{ name = "a", emptyDir = { size = "1Gi" } }]', "it has an unknown field 'size'; did you mean 'sizeLimit'?"),
+        ('volumes = [{ name = "a", secret = { secretName = "gpufair-tls" } }]', "the service's own, which no workload may read"),
+        ('volumes = [{ name = "a", projected = { sources = [{ serviceAccountToken = { path = "t" } }] } }]', "workloads get no access to the cluster"),
+        ('volumes = [{ name = "a", projected = { sources = [{ secret = { name = "gpufair-database" } }] } }]', "which no workload may read"),
+        ('envFrom = [{ secretRef = { name = "gpufair-database" } }]', "which no workload may read"),
+        ('env = [{ name = "A", valueFrom = { secretKeyRef = { name = "gpufair-tls", key = "tls.key" } } }]', "which no workload may read"),
+        ('env = [{ name = "A", valueFrom = { secretRef = { name = "s" } } }]', "unknown field 'secretRef'; did you mean 'secretKeyRef'?"),
+        ('env = [{ name = "PYTHONPATH", value = "/data" }]', "would break the agent in the pod"),
+        ('env = [{ name = "PYTHONHOME", value = "/data" }]', "would break the agent in the pod"),
+        ('volumes = [{ name = "a", emptyDir = {} }]\nvolumeMounts = [{ name = "a", mountPath = "//etc/gpufair" }]', "/etc/gpufair is the scheduler's own"),
+        ('volumes = [{ name = "a", emptyDir = {} }]\nvolumeMounts = [{ name = "a", mountPath = "/dev" }]', "/dev is the system's own"),
+        ('volumes = [{ name = "a", emptyDir = {} }]\nvolumeMounts = [{ name = "a", mountPath = "/x", subPath = "../.." }]', "without '..'"),
+        ("securityContext = { runAsUsr = 5 }", "unknown field 'runAsUsr'; did you mean 'runAsUser'?"),
+        ('securityContext = { runAsUser = "root" }', "it is an integer from 0"),
+        ("securityContext = { runAsUser = 0 }", "say runAsNonRoot = false beside it if that is meant"),
+        ("containerSecurityContext = { runAsUser = 0 }", "say runAsNonRoot = false beside it"),
+        ('containerSecurityContext = { capabilities = { ad = ["A"] } }', "it has an unknown field 'ad'; did you mean 'add'?"),
+        ('resources = { requests = { cpu = "9e99" } }', '"9e99" is more than any machine has'),
+        ('resources = { requests = { memory = "9e30" } }', "is more than any machine has"),
+        ('dnsPolicy = "None at all"', "expected one of ClusterFirst"),
+        ('hostAliases = [{ ip = "10.0.0", hostnames = ["a"] }]', "which is no address"),
         ('volumes = [{ name = "a", emptyDir = {} }]\nvolumeMounts = [{ name = "a", mountPath = "/etc/gpufair/x" }]', "/etc/gpufair is the scheduler's own"),
         ('volumes = [{ name = "a", emptyDir = {} }]\nvolumeMounts = [{ name = "a", mountPath = "/etc" }]', "/etc/gpufair is the scheduler's own"),
         ('volumes = [{ name = "a", emptyDir = {} }]\nvolumeMounts = [{ name = "a", mountPath = "data" }]', "it is an absolute path"),
@@ -235,6 +274,48 @@ def test_mistakes_in_a_template(field: str, says: str) -> None:
     said = refusal(f"{PROFILE}[profile.pod]\n{field}")
     assert says in said
     assert said.startswith("conf.toml, line ")
+
+
+def test_root_is_meant_or_it_is_a_mistake() -> None:
+    """Who says both gets it; the manual tells what it costs."""
+    (profile,) = parse_config(f"{PROFILE}[profile.pod]\nsecurityContext = {{ runAsUser = 0, runAsNonRoot = false }}", "c").profiles
+    assert profile.pod is not None
+    assert profile.pod.pod["securityContext"] == {"runAsUser": 0, "runAsNonRoot": False}
+
+
+def test_the_volume_with_everybodys_checkpoints_is_not_mounted_whole() -> None:
+    """By whichever profile: its pods would read and write those of all users."""
+    volume = 'volumes = [{ name = "all", persistentVolumeClaim = { claimName = "state" } }]'
+    text = f'{POOL}claim = "state"\nclaim_path = "/var/lib/gpufair"\n{PROFILE}[profile.pod]\n{volume}\n'
+    assert "the volume 'all' is the claim 'state' of [pool.kubernetes]" in refusal(text)
+    assert len(parse_config(text.replace('"state" } }', '"data" } }'), "c").profiles) == 1
+
+
+def test_a_certificate_that_is_none(tmp_path: Path) -> None:
+    """Each pod is given a copy, and none could say why it doesn't reach the service."""
+    conf = str(tmp_path / "conf.toml")
+    for text in ("", "x", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"):
+        (tmp_path / "ca.pem").write_text(text)
+        assert "ca.pem, which holds no certificate" in refusal(f'{POOL}service_ca = "ca.pem"\n', conf)
+    assert "which is not there" in refusal(f'{POOL}service_ca = "."\n', conf)
+
+
+def test_addresses_that_no_pod_reaches() -> None:
+    """They would each be found out by a pod that waits in vain."""
+    for url in ("https://a b/", "https://gpufair.svc/a b", "https://", "gpufair:8443", "https://u@h/", "https://h:0"):
+        assert "service_url has to be the address of this service" in refusal(POOL.replace("https://gpufair.gpufair.svc:8443/", url))
+
+
+def test_namespaces_may_use_what_there_is(tmp_path: Path) -> None:
+    """A misspelt allocation is told at once, not to each pod."""
+    path = tmp_path / "gpufair.toml"
+    path.write_text(POOL + '[pool.kubernetes.namespaces]\nspeech = ["defautl"]\n')
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert caught.value.line == 9
+    assert "\"defautl\" of namespace 'speech' is not a leaf of the budget tree; did you mean 'default'?" in str(caught.value)
+    path.write_text(POOL + '[pool.kubernetes.namespaces]\nspeech = ["default"]\n')
+    assert load_config(path).pools[0].kubernetes is not None
 
 
 def test_a_template_in_a_file(tmp_path: Path) -> None:
@@ -267,8 +348,7 @@ def documented(heading: str) -> str:
 
 def test_the_manual_has_every_option(tmp_path: Path) -> None:
     """An operator copies from it: it is valid, has each option once, and tells the defaults that there really are."""
-    for name in ("ca.pem", "kube.yaml"):
-        (tmp_path / name).write_text("x")
+    write_files(tmp_path)
     (pool,) = parse_config(documented("### A pool in a Kubernetes cluster"), str(tmp_path / "conf.toml")).pools
     assert pool.kubernetes is not None
     plain = KubernetesOptions("", "")

@@ -21,7 +21,13 @@ from gpufair.service.settings.hub_options import HubOptions, read_hub
 from gpufair.service.settings.node_options import DEFAULT_NODES, MAX_NODES, NodeConfig, read_node, refuse_two_autos
 from gpufair.service.settings.notification_options import NotificationOptions, read_notifications
 from gpufair.service.settings.policy_options import OFF, YEAR, read_policy
-from gpufair.service.settings.pool_options import PoolConfig, read_pool, refuse_unknown_pools
+from gpufair.service.settings.pool_options import (
+    PoolConfig,
+    read_pool,
+    refuse_mounted_state,
+    refuse_unknown_allocations,
+    refuse_unknown_pools,
+)
 from gpufair.service.settings.profile_options import DEFAULT_PROFILES, Profile, read_profile
 from gpufair.service.settings.store_options import StoreOptions, read_store
 from gpufair.service.settings.tables import NAME, ConfigError, Table, hint, shown
@@ -167,6 +173,7 @@ def parse_config(text: str, file: str) -> Config:
     _refuse_repeats(root, "node", [node.name for node in nodes])
     _refuse_repeats(root, "pool", [pool.name for pool in pools])
     refuse_unknown_pools(root, nodes or usual_nodes, pools, profiles)
+    refuse_mounted_state(root, pools, profiles)
     _refuse_repeats(root, "profile", [profile.name for profile in profiles])
     if len(nodes) > MAX_NODES:
         root.fail(f"{len(nodes)} nodes are configured; at most {MAX_NODES} are allowed", "node")
@@ -312,12 +319,17 @@ def _refuse_repeats(root: Table, key: str, names: list[str]) -> None:
 
 
 def _check_allocations(config: Config, file: str) -> None:
-    """A profile that names an allocation which isn't there would fail at each use: say so now."""
+    """What names an allocation that isn't there would fail at each use: say so now."""
     leaves = config.budgets.leaves
     named = [profile for profile in config.profiles if profile.allocation and profile.allocation not in leaves]
-    if not named:
+    given = any(pool.kubernetes is not None and pool.kubernetes.namespaces for pool in config.pools)
+    if not (named or given):
         return
     source = TomlSource(read_limited(Path(file), MAX_CONFIG_BYTES))
+    root = Table(source, file, (), source.data)
+    refuse_unknown_allocations(root, config.pools, leaves)
+    if not named:
+        return
     at = [str(table.get("name")) for table in source.data.get("profile", [])].index(named[0].name)
     known = ", ".join(leaves)
     raise ConfigError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,16 +13,15 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gpufair.core.units import HOUR, MINUTE, SECOND, Millis
-from gpufair.service.settings.pod_fields import tolerations
+from gpufair.service.settings.pod_fields import tolerations, wrong_labels
+from gpufair.service.settings.pod_values import DNS_LABEL, DNS_NAME, DNS_NAMES_RULE, DNS_RULE, LABEL_KEY, LABEL_VALUE
 from gpufair.service.settings.tables import Table, shown
 
 DEFAULT_GPUS: Final = {"nvidia.com/gpu": "", "nvidia.com/mig-*": ""}
 GPU_LABEL: Final = "nvidia.com/gpu.product"
 TUNNEL_PORTS: Final = (42_000, 42_099)
-DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
-DNS_RULE: Final = "1 to 63 small letters, digits or '-', beginning and ending with a letter or digit"
+SYSTEMS_SCHEDULER: Final = "default-scheduler"
 _MARK: Final = re.compile(r"[0-9]{1,18}-[0-9a-f]{32}")  # of a journal, as the annotation of a Lease has it
-_DNS_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _RESOURCE: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,251}/[A-Za-z0-9*][A-Za-z0-9._*-]{0,62}")
 
 
@@ -93,22 +94,22 @@ def read_kubernetes(table: Table, folder: Path) -> KubernetesOptions:
     options = KubernetesOptions(
         image=_image(table),
         service_url=_url(table),
-        service_ca=_file(table, "service_ca", folder),
+        service_ca=_authority(table, folder),
         namespace=_dns(table, "namespace", default.namespace),
         kubeconfig=_file(table, "kubeconfig", folder),
         context=table.text("context", ""),
         gpus=_gpus(table),
-        gpu_label=table.text("gpu_label", GPU_LABEL),
-        node_selector=table.labels("node_selector"),
+        gpu_label=_gpu_label(table),
+        node_selector=_node_selector(table),
         cpu_nodes=table.boolean("cpu_nodes", default.cpu_nodes),
         tolerations=tolerations(table, "tolerations"),
-        claim=_dns(table, "claim", "", _DNS_NAME) if table.has("claim") else "",
+        claim=_dns(table, "claim", "", DNS_NAME) if table.has("claim") else "",
         claim_path=_claim_path(table),
         tunnel_ports=_ports(table),
-        scheduler_name=_dns(table, "scheduler_name", default.scheduler_name),
-        lease=_dns(table, "lease", default.lease, _DNS_NAME),
+        scheduler_name=_scheduler_name(table, default.scheduler_name),
+        lease=_dns(table, "lease", default.lease, DNS_NAME),
         take_over=_take_over(table),
-        lease_for=table.duration("lease_for", default.lease_for, Millis(5 * SECOND), Millis(5 * MINUTE)),
+        lease_for=table.duration("lease_for", default.lease_for, Millis(5 * SECOND), MINUTE),
         requests_per_s=table.integer("requests_per_s", default.requests_per_s, 1, 10_000),
         burst=table.integer("burst", default.burst, 1, 10_000),
         start_within=table.duration("start_within", default.start_within, Millis(10 * SECOND), Millis(24 * HOUR)),
@@ -146,7 +147,7 @@ def _url(table: Table) -> str:
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        good = good and not (parts.query or parts.fragment or parts.username)
+        good = good and not (parts.query or parts.fragment or parts.username) and not any(char.isspace() for char in url)
     except ValueError:
         good = False
     if not good:
@@ -167,22 +168,63 @@ def _url(table: Table) -> str:
 def _file(table: Table, key: str, folder: Path) -> Path | None:
     if not table.has(key):
         return None
-    path = (folder / Path(table.text(key, "", longest=4096)).expanduser()).absolute()
-    if not path.is_file():
+    path = table.path(key, folder)
+    if not os.path.isfile(path):  # noqa: PTH113  # Path.is_file raises what it cannot ask
         table.fail(f"{key} names {path}, which is not there; correct the path (it counts from this file)", key)
+    return path
+
+
+def _authority(table: Table, folder: Path) -> Path | None:
+    """Each pod is given a copy: that it is no certificate would be told by none of them."""
+    path = _file(table, "service_ca", folder)
+    if path is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
+        except OSError as err:
+            why = "holds no certificate" if isinstance(err, ssl.SSLError) else f"cannot be read: {err.strerror}"
+            table.fail(f"service_ca names {path}, which {why}; it is a PEM file (-----BEGIN CERTIFICATE-----)", "service_ca")
     return path
 
 
 def _dns(table: Table, key: str, default: str, rule: re.Pattern[str] = DNS_LABEL) -> str:
     value = table.text(key, default)
     if rule.fullmatch(value) is None:
-        table.fail(f"{key} = {shown(value)}: Kubernetes takes {DNS_RULE}", key)
+        table.fail(f"{key} = {shown(value)}: Kubernetes takes {DNS_RULE if rule is DNS_LABEL else DNS_NAMES_RULE}", key)
     return value
+
+
+def _scheduler_name(table: Table, default: str) -> str:
+    name = _dns(table, "scheduler_name", default)
+    if name == SYSTEMS_SCHEDULER:
+        table.fail(
+            f'scheduler_name = "{name}" is the scheduler that each cluster has, which would place pods as well; '
+            "choose a name that no other scheduler has",
+            "scheduler_name",
+        )
+    return name
+
+
+def _gpu_label(table: Table) -> str:
+    label = table.text("gpu_label", GPU_LABEL)
+    if LABEL_KEY.fullmatch(label) is None:
+        table.fail(f"gpu_label = {shown(label)}: that is no key of a label; nodes have it like {GPU_LABEL}", "gpu_label")
+    return label
+
+
+def _node_selector(table: Table) -> dict[str, str]:
+    wanted = table.labels("node_selector")
+    if why := wrong_labels(wanted):
+        table.fail(f"node_selector {why}", "node_selector")
+    return wanted
 
 
 def _gpus(table: Table) -> dict[str, str]:
     gpus = table.labels("gpus") if table.has("gpus") else dict(DEFAULT_GPUS)
-    for name in gpus:
+    if not gpus:
+        table.fail('gpus names no resource, so that no node would have a GPU; name one, like { "nvidia.com/gpu" = "" }', "gpus")
+    for name, kind in gpus.items():
+        if LABEL_VALUE.fullmatch(kind) is None:
+            table.table("gpus").fail(f"{shown(kind)} is no type of GPU; write it as a label would have it, like H100", name)
         if _RESOURCE.fullmatch(name) is None:
             table.table("gpus").fail(
                 f'{shown(name)} is no name of a resource; write it as nodes do, like "nvidia.com/gpu" or "nvidia.com/mig-*"', name
@@ -218,6 +260,8 @@ def _namespaces(table: Table) -> dict[str, tuple[str, ...]]:
     for name in inner.keys:
         if DNS_LABEL.fullmatch(name) is None:
             inner.fail(f"{shown(name)} is no name of a namespace; it is {DNS_RULE}", name)
+        if len(set(inner.strings(name))) < len(inner.strings(name)):
+            inner.fail(f"{name} names an allocation twice", name)
         if not inner.strings(name):
             inner.fail(f"{name} may use no allocation; name those that it may, or leave it out", name)
     found = {name: inner.strings(name) for name in inner.keys}

@@ -6,41 +6,40 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
 from gpufair.core.errors import GpufairError
 from gpufair.service.settings import pod_fields as check
+from gpufair.service.settings import pod_storage as storage
+from gpufair.service.settings.pod_values import Check, each, not_plain
 from gpufair.service.settings.quantities import parse_quantity
 from gpufair.service.settings.tables import Table, hint, shown
 
 MAX_TEMPLATE_BYTES: Final = 1 << 18
-CONFIG_DIR: Final = "/etc/gpufair"  # in each pod: the files of its secret
-STATE_DIR: Final = "/run/gpufair"  # the agent's; gone with the pod
-OUR_FOLDERS: Final = (CONFIG_DIR, STATE_DIR, "/tmp")  # noqa: S108  # mounted by us, over what an image has there
 
-_POD: Final[Mapping[str, check.Check]] = {
-    "imagePullSecrets": check.each(check.wrong_secret_name),
-    "volumes": check.each(check.wrong_volume),
-    "tolerations": check.each(check.wrong_toleration),
-    "securityContext": check.wrong_table,
-    "runtimeClassName": check.wrong_text,
-    "priorityClassName": check.wrong_text,
-    "serviceAccountName": check.wrong_text,
-    "dnsPolicy": check.wrong_text,
-    "dnsConfig": check.wrong_table,
-    "hostAliases": check.each(lambda one: "" if one.get("ip") else "has no ip"),
+_POD: Final[Mapping[str, Check]] = {
+    "imagePullSecrets": each(check.wrong_secret_name),
+    "volumes": each(storage.wrong_volume),
+    "tolerations": each(check.wrong_toleration),
+    "securityContext": check.wrong_pod_security,
+    "runtimeClassName": check.wrong_name,
+    "priorityClassName": check.wrong_name,
+    "serviceAccountName": check.wrong_name,
+    "dnsPolicy": check.wrong_dns_policy,
+    "dnsConfig": check.wrong_dns,
+    "hostAliases": each(check.wrong_alias),
 }
-_CONTAINER: Final[Mapping[str, check.Check]] = {
+_CONTAINER: Final[Mapping[str, Check]] = {
     "image": check.wrong_text,
     "imagePullPolicy": check.wrong_pull_policy,
-    "env": check.each(check.wrong_variable),
-    "envFrom": check.each(check.wrong_variables_from),
-    "volumeMounts": check.each(check.wrong_mount),
+    "env": each(check.wrong_variable),
+    "envFrom": each(check.wrong_variables_from),
+    "volumeMounts": each(storage.wrong_mount),
     "resources": check.wrong_resources,
     "containerSecurityContext": check.wrong_container_security,
 }
-_ELSEWHERE: Final[Mapping[str, check.Check]] = {
+_ELSEWHERE: Final[Mapping[str, Check]] = {
     "labels": check.wrong_labels,
     "annotations": check.wrong_notes,
     "nodeSelector": check.wrong_labels,
@@ -123,7 +122,7 @@ def read_pod_template(table: Table, key: str, folder: Path) -> PodTemplate:
     """
     given = table.raw(key)
     if isinstance(given, str):
-        path = (folder / Path(given).expanduser()).absolute()
+        path = table.path(key, folder)
         try:
             return pod_template(_loaded(path))
         except BadTemplate as err:
@@ -144,13 +143,20 @@ def pod_template(given: object) -> PodTemplate:
     if not isinstance(given, dict):
         raise BadTemplate("", 'has to be a table of fields of a pod, like { image = "lab/kernel:1" }, or a file with one')
     for name, value in given.items():
+        if not isinstance(name, str):
+            raise BadTemplate("", f"has the key {shown(name)}, which is no field of a pod; known are {', '.join(FIELDS)}")
         if name in REFUSED:
-            raise BadTemplate(str(name), f"may not be set here: {REFUSED[name]}")
+            raise BadTemplate(name, f"may not be set here: {REFUSED[name]}")
         if name not in FIELDS:
-            raise BadTemplate(str(name), f"is unknown{hint(str(name), FIELDS)}; known are {', '.join(FIELDS)}")
-        if why := FIELDS[name](value):
-            raise BadTemplate(str(name), why)
-    _check_mounts(given.get("volumes", []), given.get("volumeMounts", []))
+            raise BadTemplate(name, f"is unknown{hint(name, FIELDS)}; known are {', '.join(FIELDS)}")
+        if why := not_plain(value) or FIELDS[name](value):
+            raise BadTemplate(name, why)
+    where, why = storage.wrong_places(given.get("volumes", []), given.get("volumeMounts", []))
+    if why:
+        raise BadTemplate(where, why)
+    pods, containers = given.get("securityContext", {}), given.get("containerSecurityContext", {})
+    if why := check.wrong_root(pods, containers):
+        raise BadTemplate("containerSecurityContext" if "runAsUser" in containers else "securityContext", why)
     container = {name: given[name] for name in _CONTAINER if name in given and name != "image"}
     if "containerSecurityContext" in container:
         container["securityContext"] = container.pop("containerSecurityContext")
@@ -168,27 +174,6 @@ def pod_template(given: object) -> PodTemplate:
     )
 
 
-def _check_mounts(volumes: list[Mapping[str, Any]], mounts: list[Mapping[str, Any]]) -> None:
-    names = [volume["name"] for volume in volumes]
-    if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise BadTemplate("volumes", f"has two named {twice!r}")
-    for mount in mounts:
-        if mount["name"] not in names:
-            raise BadTemplate("volumeMounts", f"mounts {mount['name']!r}, which is not in volumes{hint(mount['name'], names)}")
-        for ours in OUR_FOLDERS:
-            if overlap(mount["mountPath"], ours):
-                raise BadTemplate("volumeMounts", f"mounts {mount['name']!r} at {mount['mountPath']}; {ours} is the scheduler's own")
-    paths = [str(PurePosixPath(mount["mountPath"])) for mount in mounts]
-    if again := next((path for path in paths if paths.count(path) > 1), ""):
-        raise BadTemplate("volumeMounts", f"mounts two volumes at {again}")
-
-
-def overlap(one: str, other: str) -> bool:
-    """Whether one of two folders is, or is inside, the other."""
-    first, second = PurePosixPath(one), PurePosixPath(other)
-    return first.is_relative_to(second) or second.is_relative_to(first)
-
-
 def _loaded(path: Path) -> object:
     import yaml  # noqa: PLC0415  # rarely needed
 
@@ -201,7 +186,8 @@ def _loaded(path: Path) -> object:
         raise BadTemplate("", f"is larger than {MAX_TEMPLATE_BYTES:,} bytes")
     try:
         return json.loads(data) if path.suffix == ".json" else yaml.safe_load(data)
-    except (ValueError, RecursionError, yaml.YAMLError) as err:
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError, yaml.YAMLError) as err:
+        # PyYAML has no error of its own for some values that do not fit their tag.
         line = getattr(getattr(err, "problem_mark", None), "line", None)
         where = f" (line {line + 1})" if line is not None else ""
         raise BadTemplate("", f"is not valid {'JSON' if path.suffix == '.json' else 'YAML'}{where}") from err

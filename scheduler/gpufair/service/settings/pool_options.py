@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gpufair.service.settings.kubernetes_options import KubernetesOptions, read_kubernetes
 from gpufair.service.settings.node_options import NodeConfig
+from gpufair.service.settings.pod_storage import claims
 from gpufair.service.settings.profile_options import Profile
 from gpufair.service.settings.tables import Table, hint, shown
 
@@ -69,3 +71,36 @@ def refuse_unknown_pools(
             if name not in known:
                 listed = ", ".join(known)
                 table.fail(f"pools: no node belongs to a pool {shown(name)}{hint(name, known)}; known are {listed}", "pools")
+
+
+def refuse_mounted_state(root: Table, pools: tuple[PoolConfig, ...], profiles: tuple[Profile, ...]) -> None:
+    """The volume with everybody's records and checkpoints is no volume of a profile: its pods would see all of it.
+
+    Raises: ConfigError: A profile has it.
+    """
+    state = {pool.kubernetes.claim for pool in pools if pool.kubernetes is not None and pool.kubernetes.claim}
+    for table, profile in zip(root.tables("profile"), profiles, strict=True):
+        for volume, claim in claims(profile.pod.pod.get("volumes", [])) if profile.pod is not None else ():
+            if claim in state:
+                table.fail(
+                    f"pod: the volume {volume!r} is the claim {claim!r} of [pool.kubernetes], which holds everybody's checkpoints; "
+                    "each pod gets the folders that are its own by itself",
+                    "pod",
+                )
+
+
+def refuse_unknown_allocations(root: Table, pools: tuple[PoolConfig, ...], leaves: Iterable[str]) -> None:
+    """What a namespace may use has to be there, else each of its pods would be refused one by one.
+
+    Raises: ConfigError: One names another allocation.
+    """
+    known = list(leaves)
+    for table, pool in zip(root.tables("pool"), pools, strict=True):
+        for namespace, allocations in pool.kubernetes.namespaces.items() if pool.kubernetes is not None else ():
+            for name in allocations:
+                if name not in known:
+                    table.table("kubernetes").table("namespaces").fail(
+                        f"{shown(name)} of namespace {namespace!r} is not a leaf of the budget tree{hint(name, known)}; "
+                        f"leaves are {', '.join(known)}",
+                        namespace,
+                    )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import Millis
 from gpufair.service.settings.durations import format_duration, parse_duration
 from gpufair.service.settings.sizes import parse_size
-from gpufair.service.settings.toml_source import Path, TomlSource
+from gpufair.service.settings.toml_source import Path as Keys
+from gpufair.service.settings.toml_source import TomlSource
 
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 NAME_RULE = "1 to 64 letters, digits, '.', '_' or '-', beginning and ending with a letter or digit"
@@ -32,7 +34,7 @@ class ConfigError(GpufairError):
 class Table:
     """One table of a source. Each getter notes its key as known; ``finish`` refuses what is left."""
 
-    def __init__(self, source: TomlSource, file: str, path: Path, data: object) -> None:
+    def __init__(self, source: TomlSource, file: str, path: Keys, data: object) -> None:
         self._source, self._file, self._path = source, file, path
         self._known: set[str] = set()
         if not isinstance(data, dict):
@@ -73,6 +75,14 @@ class Table:
             self.fail(f"{key} has to be at most {longest} characters without control characters", key)
         return value
 
+    def path(self, key: str, folder: Path) -> Path:
+        """The name of a file or folder, which counts from ``folder``; ``~`` is a home."""
+        given = self.text(key, "", longest=4096)
+        try:
+            return (folder / Path(given).expanduser()).absolute()
+        except RuntimeError:
+            self.fail(f"{key} = {shown(given)}: there is no such user, so there is no home of theirs", key)
+
     def ident(self, key: str, default: str | None = None) -> str:
         """A name that can stand in a path or an URL; required if there is no default."""
         if default is None and not self.has(key):
@@ -88,7 +98,7 @@ class Table:
         if isinstance(value, bool) or not isinstance(value, int):
             self.fail(f"{key} = {shown(value)}: expected an integer from {low} to {high}", key)
         if not low <= value <= high:
-            self.fail(f"{key} = {value} is out of range; allowed are {low} to {high}", key)
+            self.fail(f"{key} = {shown(value)} is out of range; allowed are {low} to {high}", key)
         return value
 
     def number(self, key: str, default: float, low: float, high: float) -> float:
@@ -97,7 +107,7 @@ class Table:
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.fail(f"{key} = {shown(value)}: expected a number from {low:g} to {high:g}", key)
         if not low <= value <= high:  # nan too
-            self.fail(f"{key} = {value:g} is out of range; allowed are {low:g} to {high:g}", key)
+            self.fail(f"{key} = {shown(value)} is out of range; allowed are {low:g} to {high:g}", key)
         return float(value)
 
     def boolean(self, key: str, default: bool) -> bool:
@@ -181,11 +191,14 @@ def hint(value: str, options: Iterable[str]) -> str:
 
 def shown(value: object) -> str:
     """``value`` for an error: as TOML would write it, shortened."""
-    text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    try:
+        text = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    except ValueError:  # Python does not write integers of more than 4300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _dotted(path: Path) -> str:
+def _dotted(path: Keys) -> str:
     """``[policy]``, ``[[node]] number 2``."""
     if not path:
         return ""

@@ -42,6 +42,8 @@ class TomlSource:
             match = _AT.search(str(err))
             line = int(match[1]) if match and match[1] else text.rstrip("\n").count("\n") + 1
             raise TomlSyntaxError(_AT.sub("", str(err)) + _unquoted(text, line), line) from err
+        except ValueError as err:  # Python reads no integers of more than 4300 digits
+            raise TomlSyntaxError("it has a number of thousands of digits", 1) from err
         except RecursionError as err:
             raise TomlSyntaxError("it is nested too deeply", 1) from err
         self._lines = _scan(text)

@@ -21,7 +21,8 @@ from gpufair.service.backends.kubernetes import names
 from gpufair.service.backends.kubernetes.inventory import tolerations_of
 from gpufair.service.backends.kubernetes.names import PodKey, pod_name, service_name
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
-from gpufair.service.settings.pod_template import CONFIG_DIR, STATE_DIR, PodTemplate, overlap
+from gpufair.service.settings.pod_storage import CONFIG_DIR, SHM, STATE_DIR, normal_path, overlap
+from gpufair.service.settings.pod_template import PodTemplate
 from gpufair.service.settings.quantities import parse_quantity
 
 CONFIG_NAME: Final = "pod.json"  # of the agent's configuration, among the secret's files
@@ -260,13 +261,13 @@ def _resources(order: PodOrder, options: KubernetesOptions, given: Mapping[str, 
 
 
 def _mounts(order: PodOrder, options: KubernetesOptions, template: PodTemplate) -> Iterator[dict[str, Any]]:
-    theirs = [str(PurePosixPath(one["mountPath"])) for one in template.container.get("volumeMounts", [])]
+    theirs = [normal_path(one["mountPath"]) for one in template.container.get("volumeMounts", [])]
     yield {"name": _CONFIG, "mountPath": CONFIG_DIR, "readOnly": True}
     yield {"name": _STATE, "mountPath": STATE_DIR}
     yield {"name": _TMP, "mountPath": "/tmp"}  # noqa: S108  # as above
-    if "/dev/shm" not in theirs:  # noqa: S108  # as above
+    if SHM not in theirs:
         # Data loaders hand arrays over in there, and the usual 64 MB are soon full.
-        yield {"name": _SHM, "mountPath": "/dev/shm"}  # noqa: S108  # as above
+        yield {"name": _SHM, "mountPath": SHM}
     if not options.claim or options.claim_path is None:
         if not any(overlap(path, order.record_dir) for path in theirs):
             # Outputs are written there in any case, and seen as long as somebody looks; without a volume they go with the pod.

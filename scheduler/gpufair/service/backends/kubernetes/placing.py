@@ -20,7 +20,7 @@ from gpufair.service.backends.kubernetes.manifests import BadManifest, PodOrder
 from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, pod_name
 from gpufair.service.backends.kubernetes.problems import Conflict, Forbidden, Invalid, Missing, Unavailable
 from gpufair.service.backends.kubernetes.site import Site
-from gpufair.service.settings.pod_template import STATE_DIR
+from gpufair.service.settings.pod_storage import STATE_DIR
 from gpufair.service.settings.profile_options import POD_PROFILE
 from gpufair.wire import Command, StartArgs, from_json
 
