@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpufair.core.model import Phase
-from gpufair.core.units import Millis
+from gpufair.core.units import Millis, WorkloadId
+from gpufair.service.backends.kubernetes import placing
 from tests.integration.kubernetes.conftest import Server
 from tests.integration.kubernetes.inside import until, world
 from tests.kube.cluster import Cluster
@@ -152,3 +153,114 @@ async def test_somebody_elses_pod_of_our_name(fake_cluster: Cluster, tmp_path: P
         failed = await backend.await_phase("w", Phase.ENDED)
         assert "none of ours" in failed.reason
         assert await it.api.call("GET", f"{it.path}/gpufair-w-1-0")
+
+
+NOT_HIS_FAULT = (
+    (403, 'pods "x" is forbidden: exceeded quota: gpus, requested: 4, used: 0, limited: 0', "exceeded quota"),
+    (403, 'pods is forbidden: User "u" cannot create resource "pods" in API group "" in the namespace "n"', "grant"),
+    (404, 'namespaces "n" not found', "not found"),
+    (409, "the object is in the way", "in the way"),
+)
+
+
+@pytest.mark.parametrize(("status", "message", "told"), NOT_HIS_FAULT)
+async def test_what_nobody_mends_in_time_does_not_hold_gpus(
+    fake_cluster: Cluster, tmp_path: Path, status: int, message: str, told: str
+) -> None:
+    """They would be idle for as long as its protection says. It has not started, and the owner reads what was in the way."""
+    fake = fake_cluster.fake
+    assert fake is not None
+    async with world(tmp_path, server_of(fake_cluster)) as it:
+        backend = await it.begin(start_within=Millis(500))
+        await backend.await_node(it.named("n1"), gpus=4)
+        fault = fake.fail("POST", "/pods$", status=status, message=message, count=10_000)
+        await backend.submit("w", gpus=4)
+        ended = await backend.await_phase("w", Phase.ENDED, wait_s=60)
+        assert ended.outcome == "failed"
+        assert "could not be made within" in ended.reason
+        assert told in ended.reason
+        assert fault.hits
+        fake.mend()
+        await backend.submit("next", gpus=4)
+        await backend.await_phase("next", Phase.RUNNING)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_cluster_that_is_away_fails_nobody(fake_cluster: Cluster, tmp_path: Path, status: int) -> None:
+    """Nobody else could have the GPUs either, so whoever is to start there waits until it is back."""
+    fake = fake_cluster.fake
+    assert fake is not None
+    async with world(tmp_path, server_of(fake_cluster)) as it:
+        backend = await it.begin(start_within=Millis(500))
+        await backend.await_node(it.named("n1"), gpus=4)
+        fake.fail("POST", "/pods$", status=status, count=10_000)
+        await backend.submit("w", gpus=4)
+        await until("the owner to be told", lambda: str(status) in backend.remark("w"))
+        fake.mend()
+        assert (await backend.await_phase("w", Phase.RUNNING)).incarnation == 1
+
+
+@pytest.mark.parametrize("step", ["_make", "_publish", "_confide", "_bind"])
+@pytest.mark.parametrize("error", [OSError("no room"), ValueError("no number"), RuntimeError("no way")])
+async def test_whatever_breaks_in_a_step_is_told_to_the_owner(
+    fake_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    """An error that nobody thought of is not only in the log, it is tried again, and it does not last for ever."""
+    real, broken = getattr(placing, step), True
+
+    async def breaks(*args: object) -> object:
+        if broken:
+            raise error
+        return await real(*args)
+
+    async with world(tmp_path, server_of(fake_cluster)) as it:
+        backend = await it.begin()
+        await backend.await_node(it.named("n1"), gpus=4)
+        monkeypatch.setattr(placing, step, breaks)
+        await backend.submit("w", gpus=4)
+        await until("the owner to be told", lambda: str(error) in backend.remark("w"))
+        broken = False
+        assert (await backend.await_phase("w", Phase.RUNNING)).incarnation == 1
+        await backend.cancel("w")
+        await backend.await_phase("w", Phase.ENDED)
+        await until("no pod", it.no_pods)
+
+
+async def test_a_certificate_that_is_removed_meanwhile(fake_cluster: Cluster, tmp_path: Path) -> None:
+    """Pods are given what was in it; a service that never saw it says what is missing, and gives up in time."""
+    ca = tmp_path / "ca.pem"
+    ca.write_text("the first one")
+    async with world(tmp_path, server_of(fake_cluster)) as it:
+        backend = await it.begin(service_ca=ca)
+        await backend.await_node(it.named("n1"), gpus=4)
+        await backend.submit("seen", gpus=1)
+        await backend.await_phase("seen", Phase.RUNNING)
+        ca.unlink()
+        await backend.submit("kept", gpus=1)
+        await backend.await_phase("kept", Phase.RUNNING)
+        await it.end()
+        backend = await it.begin(service_ca=ca)
+        await backend.submit("unseen", gpus=1)
+        await until("the owner to be told", lambda: "ca.pem, cannot be read" in backend.remark("unseen"))
+        ca.write_text("it is back")
+        assert (await backend.await_phase("unseen", Phase.RUNNING)).incarnation == 1
+        await it.end()
+        ca.unlink()
+        backend = await it.begin(service_ca=ca, start_within=Millis(500))
+        await backend.submit("never", gpus=1)
+        ended = await backend.await_phase("never", Phase.ENDED, wait_s=60)
+        assert "ca.pem, cannot be read" in ended.reason
+
+
+async def test_folders_that_cannot_be_made(fake_cluster: Cluster, tmp_path: Path) -> None:
+    """The volume is not there, or is full: the owner reads it, and it starts when that is mended."""
+    async with world(tmp_path, server_of(fake_cluster)) as it:
+        backend = await it.begin(claim="state", claim_path=tmp_path)
+        await backend.await_node(it.named("n1"), gpus=4)
+        folder = backend.cluster.site.dispatcher.record_dir(WorkloadId("w"))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.write_text("a file")
+        await backend.submit("w", gpus=1)
+        await until("the owner to be told", lambda: "cannot be made here" in backend.remark("w"))
+        folder.unlink()
+        assert (await backend.await_phase("w", Phase.RUNNING)).incarnation == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 QUOTA_S: Final = 5.0  # between two tries of what somebody else has to make possible
 _TOKEN, _CA = "token", "ca.pem"
 _NVIDIA: Final = "nvidia.com/"
+_log = logging.getLogger(__name__)
 
 
 class Refused(GpufairError):
@@ -44,11 +46,14 @@ class Refused(GpufairError):
 
 
 class Waits(GpufairError):
-    """It cannot get there now, for a reason that its owner is told."""
+    """It cannot get there now, for a reason that its owner is told.
 
-    def __init__(self, text: str, pause_s: float = QUOTA_S) -> None:
+    ``endless``: however long it takes, as nobody else could have its GPUs meanwhile.
+    """
+
+    def __init__(self, text: str, pause_s: float = QUOTA_S, *, endless: bool = False) -> None:
         super().__init__(text, pause_s)
-        self.text, self.pause_s = text, pause_s
+        self.text, self.pause_s, self.endless = text, pause_s, endless
 
     def __str__(self) -> str:
         return self.text
@@ -131,7 +136,13 @@ async def _make(site: Site, key: PodKey, place: Place, start: Command, made: Mad
     except BadManifest as err:
         raise Refused(Verdict(Ending.FAILED, str(err))) from err
     if site.options.claim:
-        await asyncio.to_thread(_make_folders, order, manifest)
+        try:
+            await asyncio.to_thread(_make_folders, order, manifest)
+        except OSError as err:
+            raise Waits(
+                f"the folders of its records and checkpoints cannot be made here ({err}); an operator can look at the volume "
+                "behind claim_path of [pool.kubernetes]"
+            ) from err
     pod: Mapping[str, Any]
     try:
         pod = await site.write("POST", site.path("pods"), manifest)
@@ -185,7 +196,7 @@ async def _publish(site: Site, order: PodOrder, made: Made) -> None:
 
 
 async def _confide(site: Site, order: PodOrder, made: Made) -> None:
-    manifest = manifests.secret(order, site.options, made.uid, _files(site, order))
+    manifest = manifests.secret(order, site.options, made.uid, await _files(site, order))
     name = pod_name(order.key)
     try:
         await site.write("POST", site.path("secrets"), manifest)
@@ -205,13 +216,30 @@ async def _confide(site: Site, order: PodOrder, made: Made) -> None:
     made.secret = True
 
 
-def _files(site: Site, order: PodOrder) -> dict[str, str]:
+async def _ca(site: Site) -> str | None:
+    """The certificates that a pod's agent trusts, as they are now; while their file is away, as they were."""
+    path = site.options.service_ca
+    if path is None:
+        return None
+    try:
+        site.service_ca = await asyncio.to_thread(path.read_text)
+    except (OSError, ValueError) as err:
+        if not site.service_ca:
+            raise Waits(
+                f"service_ca of [pool.kubernetes], {path}, cannot be read ({err}), and its pod could not know the service without it; "
+                "an operator can put the file back"
+            ) from err
+        _log.warning("service_ca %s cannot be read (%s); pods are given what was in it", path, err)
+    return site.service_ca
+
+
+async def _files(site: Site, order: PodOrder) -> dict[str, str]:
     options, name = site.options, pod_name(order.key)
     service: dict[str, Any] = {"url": options.service_url}
     files = {_TOKEN: site.secrets.pod_token(name)}
-    if options.service_ca is not None:
+    if (ca := await _ca(site)) is not None:
         service["ca"] = _CA
-        files[_CA] = options.service_ca.read_text()
+        files[_CA] = ca
     config = PodConfig(
         pod=name,
         workload=order.key.workload,

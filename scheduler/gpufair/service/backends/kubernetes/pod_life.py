@@ -20,11 +20,12 @@ from gpufair.service.backends.kubernetes.ending import Leaving, ended, last_repo
 from gpufair.service.backends.kubernetes.explain import Ending, Verdict
 from gpufair.service.backends.kubernetes.names import PodKey, pod_name
 from gpufair.service.backends.kubernetes.placing import Place, Waits
-from gpufair.service.backends.kubernetes.problems import KubernetesProblem
+from gpufair.service.backends.kubernetes.problems import KubernetesProblem, Throttled, Unauthorized, Unavailable
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.watch import Object
 from gpufair.service.nodes.left_behind import left_behind, taken
 from gpufair.service.nodes.reports import TERMINAL
+from gpufair.service.settings.durations import format_duration
 from gpufair.wire import Command, Report
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class PodLife:
         self._changed = asyncio.Event()
         self._pause = Pause(0.1, 5.0)
         self._remarked, self._trouble_since = "", 0.0
-        self._ended_at = 0.0
+        self._begun_at = self._ended_at = 0.0
 
     @property
     def workload(self) -> tuple[str, int]:
@@ -77,7 +78,7 @@ class PodLife:
     def begin(self, command: Command) -> None:
         """It is to run this. Twice is once."""
         if self.start is None:
-            self.start = command
+            self.start, self._begun_at = command, time.monotonic()
             self._wake()
 
     def welcome(self) -> None:
@@ -151,11 +152,15 @@ class PodLife:
             except KubernetesProblem as problem:
                 wait_s = await self._troubled(problem)
             except Waits as waits:
-                await self._remark(str(waits))
-                wait_s = waits.pause_s
+                wait_s = await self._hindered(str(waits), waits.pause_s, endless=waits.endless)
             except GpufairError as err:  # the journal, or who keeps the node: for a moment
                 _log.info("pod %s: %s", self.name, err)
                 wait_s = BLIP_S
+            except Exception as err:  # noqa: BLE001  # whatever it is, its owner is to read of it
+                _log.exception("looking after pod %s failed", self.name)
+                wait_s = await self._hindered(
+                    f"the service failed at its pod ({type(err).__name__}: {err}), and tries again; its log says more", BLIP_S
+                )
             else:
                 self._pause.reset()
                 self._trouble_since = 0.0
@@ -178,12 +183,23 @@ class PodLife:
             self._call_in(self.start)
         if self.start is not None and not self.made.bound:
             assert self.place is not None
+            await self._await_lease()
             try:
                 await placing.next_step(self._site, self.key, self.place, self.start, self.made)
             except placing.Refused as refused:
                 return self._give_up(refused.verdict)
             return 0.0
         return await self._look_on()
+
+    async def _await_lease(self) -> None:
+        """Raises ``Waits`` where this service may not write for longer than a moment."""
+        lease = self._site.lease
+        try:
+            async with asyncio.timeout(BLIP_S):
+                await lease.wait_held()
+        except TimeoutError:
+            why = f"nothing is changed in Kubernetes: the Lease {self._site.options.lease!r} is held by {lease.holder or 'nobody'}"
+            raise Waits(lease.refused or why, BLIP_S, endless=True) from None
 
     def _call_in(self, start: Command) -> None:
         """Have its agent told to start; in a gang as soon as it is known where the first of them is."""
@@ -277,10 +293,21 @@ class PodLife:
     async def _troubled(self, problem: KubernetesProblem) -> float:
         now = time.monotonic()
         self._trouble_since = self._trouble_since or now
-        if now - self._trouble_since >= BLIP_S:
-            _log.warning("pod %s: %s", self.name, problem)
-            await self._remark(str(problem))
-        return self._pause.after(problem)
+        pause_s = self._pause.after(problem)
+        if now - self._trouble_since < BLIP_S:
+            return pause_s
+        _log.warning("pod %s: %s", self.name, problem)
+        # While the cluster itself is away nobody could have its GPUs.
+        return await self._hindered(str(problem), pause_s, endless=isinstance(problem, Unavailable | Throttled | Unauthorized))
+
+    async def _hindered(self, text: str, pause_s: float, *, endless: bool = False) -> float:
+        """Tell its owner what is in the way of a start; give up where GPUs have waited for that for too long."""
+        within = self._site.options.start_within
+        waits = self.start is not None and not self.made.bound and self.leaving is None
+        if waits and not endless and time.monotonic() - self._begun_at >= within / 1000:
+            return self._give_up(Verdict(Ending.NOT_STARTED, f"its pod could not be made within {format_duration(within)}: {text}"))
+        await self._remark(text)
+        return pause_s
 
     async def _remark(self, text: str) -> None:
         if text != self._remarked and self._agent is not None and self._agent.there:

@@ -27,6 +27,7 @@ class Site:
 
     Attributes:
         template_of: The pods of a profile, by its name; "" is none.
+        service_ca: What was last read of that file.
         events: What Kubernetes says of pods, by uid, the last of it.
     """
 
@@ -40,6 +41,7 @@ class Site:
     runtime: Runtime
     secrets: Secrets
     template_of: Callable[[str], PodTemplate]
+    service_ca: str = ""
     events: dict[str, deque[Mapping[str, Any]]] = field(default_factory=dict)
 
     def path(self, plural: str, name: str = "", sub: str = "") -> str:
