@@ -14,6 +14,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -44,6 +45,8 @@ class ControlPlane:
         self._programs = programs
         self._ports = {name: _free_port() for name in ("etcd", "peer", "api")}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        # Linux ends them with the thread that started them, and whoever restarts the API server may do so in one that ends.
+        self._parent = ThreadPoolExecutor(1, "control-plane")
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         write_certificates(folder)
@@ -68,6 +71,7 @@ class ControlPlane:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._parent.shutdown()
 
     def start(self) -> None:
         """Return when pods can be created. On failure nothing is left running."""
@@ -144,15 +148,18 @@ class ControlPlane:
         return f"http://{LOOPBACK}:{self._ports[name]}"
 
     def _spawn(self, name: str, command: list[str]) -> None:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=death_signal(),  # noqa: PLW1509  # one system call
-            )
+        def start() -> subprocess.Popen[bytes]:
+            with (self.folder / f"{name}.log").open("ab") as log:
+                return subprocess.Popen(
+                    command,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    preexec_fn=death_signal(),  # noqa: PLW1509  # one system call
+                )
+
+        self._processes[name] = self._parent.submit(start).result()
 
     def _answers(self, path: str) -> bool:
         access = read_kubeconfig(self.kubeconfig)
