@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,8 @@ from gpufair.cli.words import ago, clean, clock, moment, plural
 if TYPE_CHECKING:
     from gpufair.client.machines import NodeView, ProtectedView
 
+_LONGEST: Final = 600
+_FEW: Final = 3
 nodes = typer.Typer(help="Machines: list, cordon, drain, uncordon.", no_args_is_help=True)
 
 
@@ -54,6 +56,18 @@ def list_nodes(as_json: AsJson = False, state_dir: StateDir = None) -> None:
         for n in found
     )
     table(columns, rows, "no node has joined yet")
+    # Below the table: a sentence is too wide for a column, and a cluster may say the same of all of its nodes.
+    said: dict[str, list[str]] = {}
+    for n in found:
+        for text in n.problems:
+            said.setdefault(text, []).append(n.name)
+    for text, names in said.items():
+        line(f"{_few(names)}: {clean(text, _LONGEST)}")
+
+
+def _few(names: list[str]) -> str:
+    shown = ", ".join(clean(name) for name in names[:_FEW])
+    return shown if len(names) <= _FEW else f"{shown} and {len(names) - _FEW} more"
 
 
 @nodes.command("cordon")

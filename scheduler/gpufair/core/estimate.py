@@ -16,7 +16,7 @@ from gpufair.core import words
 from gpufair.core.amount import Amount, Quantity, asked, left
 from gpufair.core.facts import LEAVING, Facts
 from gpufair.core.model import Shape
-from gpufair.core.placement import admits
+from gpufair.core.placement import accepts, admits
 from gpufair.core.record import NodeRecord, Record
 from gpufair.core.share import Shares
 from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName, WorkloadId
@@ -68,7 +68,7 @@ def estimate(facts: Facts, record: Record, ahead: int, forecasts: Forecasts | No
     found = [known.of(record.spec.allocation, pool).start(record) for pool in record.spec.pools]
     times = [at for at in found if at is not None]
     if not times:
-        return Estimate(None, _why_none(record))
+        return Estimate(None, _why_none(facts, record))
     behind = f"; {ahead} before it in the queue may take them first" if ahead else ""
     return Estimate(
         Instant(min(times)),
@@ -76,9 +76,13 @@ def estimate(facts: Facts, record: Record, ahead: int, forecasts: Forecasts | No
     )
 
 
-def _why_none(record: Record) -> str:
+def _why_none(facts: Facts, record: Record) -> str:
+    shape = record.spec.shape
+    known = [node for pool in record.spec.pools for node in facts.by_pool.get(pool, ()) if accepts(shape, node.node)]
+    if len(known) >= shape.nodes > sum(node.open for node in known):
+        return "no estimate: it starts when enough of the nodes that are closed now (cordoned or lost) take work again"
     if not record.gpus:
-        needs = " that has enough left" if record.spec.shape.counted else ""
+        needs = " that has enough left" if shape.counted else ""
         return f"no estimate: it starts as soon as a node for it is there{needs}"
     if not record.spec.allocated:
         return "no estimate: unallocated work waits until GPUs are idle"

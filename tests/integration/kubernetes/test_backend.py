@@ -102,6 +102,10 @@ async def test_an_end_without_a_word_is_explained_to_the_owner(tmp_path: Path, s
         await backend.await_phase("put-out", Phase.QUEUED)
         assert "evicted" in backend.remark("put-out")
         await until("the old pod to be gone", lambda: "gpufair-put-out-1-0" not in backend.cluster.lives)
+        it.kubelets.silent = False
+        await it.cordon("n1", on=False)
+        await backend.await_incarnation("put-out", 2)
+        assert backend.remark("put-out") == "", "what kept it from running is no news of one that runs"
 
 
 async def test_two_pools_of_one_service_share_a_lease(

@@ -383,7 +383,8 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
         "POST /api/v1/nodes/node-a/uncordon": Reply(body=node),
         "POST /api/v1/nodes/x/cordon": problem(404, "UnknownNode", "there is no node 'x'; known nodes: node-a"),
     }  # fmt: skip
-    first, second = gpufair("nodes", "list").out.splitlines()[1:]
+    first, second, said = gpufair("nodes", "list").out.splitlines()[1:]
+    assert said == "node-a, node-b: a full disk", "the same of several is said once"
     assert "1 of 4 (+ 2 for a while)" in first
     assert TRAIN[:8] in first
     assert f"{SWEEP[:8]} by " in first

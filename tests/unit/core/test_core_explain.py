@@ -12,6 +12,7 @@ from gpufair.core.brief import brief
 from gpufair.core.errors import UnknownAllocation
 from gpufair.core.estimate import estimate
 from gpufair.core.explain import Threat
+from gpufair.core.explain.resting import first
 from gpufair.core.model import Allocation, Kind, Node, PreemptReason, Shape
 from gpufair.core.units import AllocationPath, GpuMillis, Instant, Millis, NodeName, WorkloadId
 from tests.world import CAUSE, PROMPT, SMALL, Delays, World
@@ -69,6 +70,27 @@ def test_a_line_says_why_there_is_no_estimate() -> None:
     assert said_in_a_line(world, P).endswith(
         "; no estimate: it starts when enough of those who hold the GPUs end by themselves"
     )
+
+
+@pytest.mark.parametrize(("closed", "said"), [(1, "of 2 nodes 1 could"), (2, "of 2 nodes none could")])
+def test_who_waits_for_closed_nodes_is_told_so(closed: int, said: str) -> None:
+    """Nobody holds anything there: who looks for holders looks in vain."""
+    world = cluster(1, 1)
+    for name in ("n0", "n1")[:closed]:
+        world.feed(ev.NodeCordoned(world.now, CAUSE, NodeName(name)))
+    world.submit("p", "a", gpus=1, nodes=2, min_runtime=2_000)
+    told = world.state.explain(P)
+    verb = "is" if closed == 1 else "are"
+    assert f"It waits for 2 nodes × 1 GPU: {said} take a part of it now; {closed} {verb} cordoned or lost." in told.sentence
+    assert told.estimate_basis == "no estimate: it starts when enough of the nodes that are closed now (cordoned or lost) take work again"
+    assert "closed now" in said_in_a_line(world, P)
+
+
+def test_the_name_of_a_node_stays_as_it_is() -> None:
+    """A sentence may begin with one: N1 is another machine than n1."""
+    assert first("n1 was lost", {"n1"}) == "n1 was lost."
+    assert first("n1, which was lost", {"n1"}) == "n1, which was lost."
+    assert first("its node was lost", {"n1"}) == "Its node was lost."
 
 
 def test_the_estimate_is_the_end_of_the_protection_plus_the_grace_and_comes_true() -> None:
@@ -257,7 +279,7 @@ def test_a_closed_cluster_is_named_as_the_reason() -> None:
     world.feed(ev.NodeCordoned(world.now, CAUSE, NodeName("n0")))
     world.submit("p", "b")
     told = world.state.explain(P)
-    assert "1 are cordoned or lost" in told.sentence
+    assert "1 is cordoned or lost" in told.sentence
     assert told.estimate is None
 
 

@@ -623,3 +623,27 @@ async def test_a_node_can_be_checked_before_it_has_an_agent(tmp_path: Path) -> N
         assert it.hub.last_seen("n7") == seen
         other = FakeAgent(it, client, node="n8")
         assert (await client.get(f"{API}/agents/n7/check", params={"boot": "abc"}, headers=other.headers)).status_code == 401
+
+
+async def test_who_waits_for_closed_nodes_hears_what_keeps_them_closed(tmp_path: Path) -> None:
+    """In the words of who keeps them; a sentence that begins with a node's name leaves it as it is."""
+    async with service_at(tmp_path) as (it, client):
+        await client.post(f"{API}/nodes/n1/cordon")
+        it.hub.told("n1", ["n1 is cordoned in Kubernetes; `kubectl uncordon n1` opens it"], None)
+        await client.post(f"{API}/workloads", json={"id": "w", "allocation": "a", "gpus": 1, "user": "ada", "launch": LAUNCH})
+        why = (await client.get(f"{API}/workloads/w/why")).json()
+        assert "of 1 node none could take a part of it now; 1 is cordoned or lost." in why["sentence"]
+        assert why["sentence"].endswith("Of these nodes is known: n1 is cordoned in Kubernetes; `kubectl uncordon n1` opens it.")
+        assert "closed now" in why["start"]["because"]
+        it.hub.told("n1", [], None)
+        assert "is known" not in (await client.get(f"{API}/workloads/w/why")).json()["sentence"]
+        await client.post(f"{API}/nodes/n1/uncordon")
+        agent = FakeAgent(it, client)
+        await agent.hello()
+        await agent.commands()
+        await agent.report("remark", "w", text="n1 is short of memory")
+        said = (await client.get(f"{API}/workloads/w/why")).json()["sentence"]
+        assert said.startswith("n1 is short of memory. It is starting on"), said
+        await agent.report("remark", "w", text="its node is short of memory.")
+        said = (await client.get(f"{API}/workloads/w/why")).json()["sentence"]
+        assert said.startswith("Its node is short of memory. It is starting on"), said

@@ -85,6 +85,6 @@ def leaving(reading: Reading, record: Record) -> Explanation:
         workload=record.id,
         phase=record.phase,
         position=None,
-        sentence=f"{begin}. {first(record.reason)}",
+        sentence=f"{begin}. {first(record.reason, facts.nodes)}",
         preempted=preemption(record),
     )

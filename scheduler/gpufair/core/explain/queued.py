@@ -30,7 +30,7 @@ def queued(reading: Reading, record: Record) -> Explanation:
         victims = words.names(facts.label(victim) for victim in record.reservation.pending)
         where = words.places(record.reservation.leases)
         when = f"it starts there when {victims} has left" if victims else "it starts there at once"
-        sentence = f"GPUs on {where} are kept for it; {when}. {first(record.reason)}"
+        sentence = f"GPUs on {where} are kept for it; {when}. {first(record.reason, facts.nodes)}"
     elif record.landing is not None:
         landing = record.landing
         sentence = f"It owns a landing on {words.places(landing.leases)} at {words.moment(landing.at)}: {landing.why}."
@@ -41,7 +41,7 @@ def queued(reading: Reading, record: Record) -> Explanation:
         workload=record.id,
         phase=record.phase,
         position=place,
-        sentence=f"{_earlier(record)}{sentence}",
+        sentence=f"{_earlier(facts, record)}{sentence}",
         level=comparison.level if comparison else None,
         mine=comparison.mine if comparison else None,
         theirs=comparison.theirs if comparison else None,
@@ -79,13 +79,13 @@ def _colleague(reading: Reading, record: Record) -> str:
     )
 
 
-def _earlier(record: Record) -> str:
+def _earlier(facts: Facts, record: Record) -> str:
     """What happened to it before, where it ran already."""
     if not record.starts or record.reservation is not None:
         return ""
     lost = preemption(record)
     because = f"It was preempted because {lost.why}. " if lost is not None else ""
-    return f"{first(record.reason)} {because}"
+    return f"{first(record.reason, facts.nodes)} {because}"
 
 
 def _obstacles(reading: Reading, record: Record) -> tuple[tuple[Holder, ...], Comparison | None]:
@@ -121,8 +121,8 @@ def _blocked(facts: Facts, record: Record, holders: tuple[Holder, ...], comparis
     if len(usable) < record.spec.shape.nodes:
         shut = sum(1 for node in nodes if not node.open)
         return (
-            f"It waits for {shape}: of {len(nodes)} nodes only {len(usable)} could take a part of it now; "
-            f"{shut} are cordoned or lost."
+            f"It waits for {shape}: of {len(nodes)} node{'' if len(nodes) == 1 else 's'} {len(usable) or 'none'} could take a part of it now; "
+            f"{shut} {'is' if shut == 1 else 'are'} cordoned or lost."
         )
     kept = sum(node.free - max(0, node.room) for node in usable if node.bounds)
     beside = rest_left(record.spec.shape, usable)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from gpufair.core.commit import PREEMPTIONS
 from gpufair.core.explain.answer import Explanation, Preemption
 from gpufair.core.model import Phase
@@ -17,7 +19,7 @@ def resting(reading: Reading, record: Record) -> Explanation:
         workload=record.id,
         phase=record.phase,
         position=None,
-        sentence=f"{first(record.reason)}{whom}",
+        sentence=f"{first(record.reason, reading.facts.nodes)}{whom}",
         preempted=lost if record.phase is Phase.PARKED else None,
     )
 
@@ -29,6 +31,8 @@ def preemption(record: Record) -> Preemption | None:
     return Preemption(record.beneficiary, record.notice, record.notice_why)
 
 
-def first(reason: str) -> str:
-    """A reason as a sentence."""
+def first(reason: str, nodes: Container[str] = ()) -> str:
+    """A reason as a sentence; the name of a node stays as it is."""
+    if reason.partition(" ")[0].rstrip(",:;") in nodes:
+        return f"{reason}."
     return f"{reason[:1].upper()}{reason[1:]}."

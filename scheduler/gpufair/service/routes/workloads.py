@@ -14,9 +14,11 @@ from gpufair.client.reasons import Explanation
 from gpufair.client.types import LogPage
 from gpufair.client.types import Workload as WorkloadView
 from gpufair.core import events as ev
+from gpufair.core.explain.resting import first
 from gpufair.core.model import HOLDING, Phase, PreemptReason, Shape
 from gpufair.core.record import Workload
 from gpufair.core.units import WorkloadId
+from gpufair.service.insight.closed_nodes import closed_nodes
 from gpufair.service.insight.explained import explanation_view
 from gpufair.service.insight.outputs import MAX_PAGE_BYTES, log_of
 from gpufair.service.problems import BadRequest
@@ -225,8 +227,11 @@ async def why(request: Request, workload: Id) -> Answer:
     seen = shown(await it.runtime.view(name), principal(request))
     if seen["suggestion"] is not None:
         answer["sentence"] += f" {seen['suggestion']['text']} (gpufair sessions resume {name[:8]} --on-cpu)"
-    if remark := str(seen["remark"]):
-        answer["sentence"] = f"{remark[0].upper()}{remark[1:].rstrip('.')}. {answer['sentence']}"
+    if closed := await it.runtime.read(lambda state: closed_nodes(state, name, lambda node: it.hub.health(node)["problems"])):
+        answer["sentence"] += f" {closed}"
+    if remark := str(seen["remark"]).rstrip("."):
+        nodes = await it.runtime.read(lambda state: frozenset(state.facts.nodes))
+        answer["sentence"] = f"{first(remark, nodes)} {answer['sentence']}"
     return answer
 
 

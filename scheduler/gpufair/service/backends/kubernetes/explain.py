@@ -159,7 +159,7 @@ def _failed(pod: Object) -> Verdict:
         what = reason.removeprefix("OutOf") if reason.startswith("OutOf") else _ADMISSION[reason]
         return Verdict(
             Ending.ELSEWHERE,
-            f"{node_of(pod)} did not take its pod after all: {what or 'no room'} ({said or reason}); it is queued again",
+            f"its node {node_of(pod)} did not take its pod after all: {what or 'no room'} ({said or reason}); it is queued again",
         )
     if why := _disrupted(pod):
         return Verdict(Ending.ELSEWHERE, f"{why}; it is queued again", exit_code(pod))
@@ -218,7 +218,7 @@ def _evicted(pod: Object, said: str) -> Verdict:
         )
     return Verdict(
         Ending.ELSEWHERE,
-        f"{node_of(pod)} evicted it, being short of something itself ({said or 'it does not say of what'}); it is queued again",
+        f"its node {node_of(pod)} evicted it, being short of something itself ({said or 'it does not say of what'}); it is queued again",
     )
 
 

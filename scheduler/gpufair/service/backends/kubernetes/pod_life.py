@@ -210,6 +210,8 @@ class PodLife:
     async def _look_on(self) -> float | None:
         """It is bound: see that it comes up, and tell its owner why it does not."""
         waits_for_mates = self.start is not None and not self._asked_in
+        if self.seen is not None and begun(self.seen):
+            await self._remark("")  # its agent may have been quicker to say that it runs than we that it did not
         if self.seen is None or begun(self.seen):
             return gangs.LOOK_S if waits_for_mates else None
         site, events = self._site, self._site.events.get(self.made.uid, ())
