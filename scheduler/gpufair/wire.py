@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 from gpufair.core.errors import GpufairError
 
 API_VERSION = 1
+MAX_BOOT = 128  # characters of a boot id
 MAX_BODY_BYTES = 1 << 20  # a hello of an agent with 1,000 workloads is about 300 kB
 COMMAND_WAIT_S = 20.0  # long poll: below the 30 s at which common proxies cut
 HEARTBEAT_S = 5.0

@@ -77,6 +77,20 @@ class Durable:
         self.said += [report.kind for report in reports]
 
 
+@pytest.mark.parametrize("boot", ["", "x" * 129, "x" * 100_000, "a\nb", "\ud800"])
+async def test_a_boot_id_has_its_bounds_everywhere(tmp_path: Path, boot: str) -> None:
+    """What the hello took and no later call can name would be a conversation that nobody can go on with."""
+    async with service_at(tmp_path) as (it, client):
+        it.pods.expect(POD, START)
+        for path, token in ((f"pods/{POD}", it.secrets.pod_token(POD)), ("agents/n1", it.secrets.agent_token("n1"))):
+            hello = to_json(AgentHello(1, boot, NodeInventory(path.rpartition("/")[2])))
+            refused = await client.post(
+                f"{API}/{path}/hello", content=json.dumps(hello), headers=bearer(token) | {"content-type": "application/json"}
+            )
+            assert refused.status_code in {400, 422}, refused.text
+        assert not it.pods.heard(POD)
+
+
 async def test_a_pods_token_opens_its_own_door_only(tmp_path: Path) -> None:
     """Whoever takes it out of a pod speaks for that pod, and for nothing else."""
     async with service_at(tmp_path) as (it, client):

@@ -24,7 +24,7 @@ from gpufair.service.runtime.runtime import Runtime
 from gpufair.service.workloads import standin
 from gpufair.service.workloads.asked import Closed, Step
 from gpufair.service.workloads.turn import Turn
-from gpufair.wire import API_VERSION, COMMAND_WAIT_S, AgentHello, Command, NodeInventory, Report, WireError
+from gpufair.wire import API_VERSION, COMMAND_WAIT_S, MAX_BOOT, AgentHello, Command, NodeInventory, Report, WireError
 
 # After a hello an agent sends what it could not deliver before. What it neither runs nor reports by then is gone.
 SETTLE_S = 5.0
@@ -165,6 +165,12 @@ class AgentHub:
         """
         await self._runtime.do(lambda turn: self.kept.away(turn, inventory))
 
+    def forget(self, node: str) -> None:
+        """A node that was lost is not kept any more. If it is present again, it is as new."""
+        self._expected.pop(node, None)
+        self._dispatcher.channels.pop(node, None)
+        self.kept.forget(node)
+
     async def final_word(self, node: str, boot: str, report: Report) -> None:
         """What the processes of a workload had to say at their end is kept, durably, until their GPUs are free as well:
         then whatever is reported of that end counts as this.
@@ -222,9 +228,10 @@ class AgentHub:
             raise BadRequest(
                 f"the agent speaks version {hello.api_version}, this service {API_VERSION}; update the older"
             )
-        if hello.node.name != node or not hello.boot:
+        if hello.node.name != node or not (0 < len(hello.boot) <= MAX_BOOT and hello.boot.isprintable()):
             raise BadRequest(
-                f"a hello to {node!r} has to be of that node, with a boot id; it names {hello.node.name!r}"
+                f"a hello to {node!r} has to be of that node, with a boot id of 1 to {MAX_BOOT} printable characters; "
+                f"it names {hello.node.name[:LONGEST]!r}"
             )
         if node in self._remote:
             self._expected[node] = offered(hello.node, self._remote[node])

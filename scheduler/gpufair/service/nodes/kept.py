@@ -38,6 +38,11 @@ class KeptNodes:
         self.names.add(node)
         (self._closed.add if closed else self._closed.discard)(node)
 
+    def forget(self, node: str) -> None:
+        """Its backend does not speak of it any more."""
+        self.names.discard(node)
+        self._closed.discard(node)
+
     def node_of(self, inventory: NodeInventory, state: State) -> Node:
         """The node of the core that an inventory stands for now."""
         node, known = node_of(inventory), state.facts.nodes.get(NodeName(inventory.name))

@@ -19,7 +19,7 @@ from gpufair.core.units import Instant, WorkloadId
 from gpufair.service.nodes.channels import ONCE, Channel
 from gpufair.service.nodes.inventory import LONGEST
 from gpufair.service.problems import BadRequest, UnknownPod
-from gpufair.wire import API_VERSION, COMMAND_WAIT_S, AgentHello, Command, Report
+from gpufair.wire import API_VERSION, COMMAND_WAIT_S, MAX_BOOT, AgentHello, Command, Report
 
 FORGOTTEN: Final = 1000  # lines that are kept of pods which are gone, so that a late one is told to end
 _log = logging.getLogger(__name__)
@@ -144,8 +144,11 @@ class PodLines:
                 f"the agent in the pod speaks version {hello.api_version}, this service {API_VERSION}; update the older: "
                 "the kernel's image and the service have to be of the same release"
             )
-        if hello.node.name != pod or not hello.boot:
-            raise BadRequest(f"a hello to {pod!r} has to be of that pod, with a boot id; it names {hello.node.name!r}")
+        if hello.node.name != pod or not (0 < len(hello.boot) <= MAX_BOOT and hello.boot.isprintable()):
+            raise BadRequest(
+                f"a hello to {pod!r} has to be of that pod, with a boot id of 1 to {MAX_BOOT} printable characters; "
+                f"it names {hello.node.name[:LONGEST]!r}"
+            )
         line = self._line(pod)
         running = {(str(workload), incarnation) for workload, incarnation in hello.running}
         start = None

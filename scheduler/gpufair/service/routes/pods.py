@@ -10,11 +10,11 @@ from gpufair.client.answers import Acknowledged, Commands, Welcome
 from gpufair.service.web.context import context
 from gpufair.service.web.contract import answers
 from gpufair.service.web.models import POD_PATTERN, Reports
-from gpufair.wire import COMMAND_WAIT_S, AgentHello, Report, from_json, hello_proof, to_json
+from gpufair.wire import COMMAND_WAIT_S, MAX_BOOT, AgentHello, Report, from_json, hello_proof, to_json
 
 router = APIRouter(prefix="/pods/{pod}")
 Pod = Annotated[str, Path(pattern=POD_PATTERN)]
-Boot = Annotated[str, Query(min_length=1, max_length=128)]
+Boot = Annotated[str, Query(min_length=1, max_length=MAX_BOOT)]
 
 
 @router.post("/hello", responses=answers(Welcome))

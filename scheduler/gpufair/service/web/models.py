@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from gpufair.service.settings.sizes import MAX_SIZE
 from gpufair.service.workloads.retries import MOST
 from gpufair.service.workloads.submission import Wanted
-from gpufair.wire import NOTIFY
+from gpufair.wire import MAX_BOOT, NOTIFY
 
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$"
@@ -175,7 +175,7 @@ class Pruning(Strict):
 class Reports(Strict):
     """``POST /agents/{node}/reports`` and ``POST /pods/{pod}/reports``; each report is checked by ``gpufair.wire``."""
 
-    boot: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    boot: Annotated[str, StringConstraints(min_length=1, max_length=MAX_BOOT)]
     reports: Annotated[list[dict[str, Any]], Field(max_length=10_000)]
     # Of the machine, in sentences; agents of older versions say nothing of either.
     problems: Annotated[list[Annotated[str, StringConstraints(max_length=500)]], Field(max_length=100)] | None = None
