@@ -227,6 +227,18 @@ async def test_a_landing_is_told_as_a_promise(tmp_path: Path) -> None:
         assert (narrow.state, narrow.start_by_s) == ("queued", None)
 
 
+@pytest.mark.parametrize(("as_owner", "reason"), [(True, "cancelled before it held any GPUs"), (False, "cancelled by an operator")])
+async def test_whoever_ended_it_is_named(tmp_path: Path, as_owner: bool, reason: str) -> None:
+    """Its owner would look for his own mistake."""
+    async with service_at(tmp_path) as (it, client):
+        body = {"min_runtime_s": 60, "gpus": 2, "launch": LAUNCH, "allocation": "a", "user": "ada"}
+        for name in ("w1", "w2"):
+            await client.post(f"{API}/workloads", json=body | {"id": name})
+        headers = bearer(it.secrets.user_token("ada")) if as_owner else None
+        ended = read(Workload, (await client.delete(f"{API}/workloads/w2", headers=headers)).json())
+        assert (ended.state, ended.reason) == ("ended", reason)
+
+
 async def test_what_runs_may_be_protected_longer_while_nobody_comes_first(tmp_path: Path) -> None:
     """Only by its owner; refused with who comes first."""
     async with service_at(tmp_path) as (it, client):

@@ -141,9 +141,12 @@ async def one(request: Request, workload: Id) -> Answer:
 async def end(request: Request, workload: Id) -> Answer:
     """End it, without a checkpoint. One that has ended already is answered as it is."""
 
+    who = principal(request)
+
     def step(turn: Turn, known: Workload) -> None:
         if known.phase is not Phase.ENDED:
-            turn.handle(ev.Cancelled(turn.now, turn.cause(), known.id))
+            why = "" if who.name == known.spec.user else "cancelled by an operator"
+            turn.handle(ev.Cancelled(turn.now, turn.cause(), known.id, why))
 
     return await act(request, workload, step)
 
