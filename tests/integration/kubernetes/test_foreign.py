@@ -309,6 +309,24 @@ async def test_one_that_an_operator_cancels_is_deleted(tmp_path: Path, server: S
         assert await it.pod("train") is None
 
 
+async def test_one_that_ignores_its_notice_has_no_endless_grace(tmp_path: Path, server: Server) -> None:
+    """An operator who ends it does not wait for a day because its owner wrote so."""
+    async with others(tmp_path, server) as it:
+        uid = await it.make("train", min_runtime="1h", grace_s=100_000)
+        await it.running_on("train")
+        await it.await_phase(uid, Phase.RUNNING)
+        graces = []
+
+        async def leaving() -> bool:
+            found = await it.pod("train")
+            graces.append(3600 if found is None else found["metadata"].get("deletionGracePeriodSeconds", 0))
+            return bool(graces[-1])
+
+        await it.backend.cancel(f"pod-{uid}")
+        await until("the pod to leave", leaving)
+        assert 0 < graces[-1] <= 3600
+
+
 async def test_a_restarted_service_finds_them_all_again(tmp_path: Path, server: Server) -> None:
     """What runs goes on, what waits still waits, and no pod is submitted twice; what ended meanwhile is found to have."""
     async with others(tmp_path, server, count=2) as it:

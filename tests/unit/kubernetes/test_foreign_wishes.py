@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from gpufair.core.model import Kind, Shape
 from gpufair.core.units import HOUR, SECOND, Millis, WorkloadId
-from gpufair.service.backends.kubernetes import names
-from gpufair.service.backends.kubernetes.foreign_wishes import Remark, Wish, namespace_of, pods_of, wishes
+from gpufair.service.backends.kubernetes import foreign_wishes, names
+from gpufair.service.backends.kubernetes.foreign_events import TheirPod, Told, event
+from gpufair.service.backends.kubernetes.foreign_wishes import Remark, Wish, grace_of, namespace_of, pods_of, wishes
 from gpufair.service.backends.kubernetes.names import PodKey
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from tests.unit.kubernetes.cluster_objects import container
@@ -123,6 +124,8 @@ def test_those_that_leave_or_are_known_or_ours() -> None:
         (pod(labels={names.GANG: "g"}), "gpufair.io/gang-size: '' is no number of pods"),
         (pod(labels={names.GANG: "g", names.GANG_SIZE: "0"}), "'0' is no number of pods"),
         (pod(labels={names.GANG: "g", names.GANG_SIZE: "９"}), "is no number of pods"),
+        (pod(annotations={names.GANG: "g", names.GANG_SIZE: "1" * 5000}), "is no number of pods"),
+        (pod(namespace="vision", annotations={names.GANG: "g", names.GANG_SIZE: "1" * 5000}), "may use no allocation of gpufair"),
         (pod(namespace="two", labels={names.ALLOCATION: "a.b.c"}), "may be a/b.c or a.b/c; say which by an annotation"),
         (pod(containers=[container(gpu=1, **{"nvidia.com/mig-1g.5gb": 1})]), "it asks for nvidia.com/gpu and nvidia.com/mig-1g.5gb"),
         (pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"a": 1}}}), "say by nodeSelector"),
@@ -211,3 +214,51 @@ def test_order_and_time_of_reading_change_nothing(order: list[int], known: int) 
     assert (found, remarks) == seen(*pods, known=taken)
     uids = [one["metadata"]["uid"] for wish in found for one in wish.pods] + [one.pod["metadata"]["uid"] for one in remarks]
     assert sorted(uids) == sorted({one["metadata"]["uid"] for one in pods} - taken)
+
+
+SAID = st.sampled_from(
+    [names.ALLOCATION, names.MIN_RUNTIME, names.GANG, names.GANG_SIZE, names.RESUMABLE, names.POOL, names.WORKLOAD, names.INCARNATION]
+)
+LONG = st.builds(lambda text, times: text * times, st.sampled_from(["1", "9" * 10, "a", "é", "\n", "1h", "４"]), st.integers(1, 5000))
+TEXTS = st.dictionaries(SAID, st.text(max_size=40) | LONG, max_size=5)
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS, st.sampled_from(["speech", "two", "vision"])), max_size=4))
+def test_whatever_a_pod_says_of_itself_the_others_are_read(odd: list[tuple[dict[str, str], dict[str, str], str]]) -> None:
+    """Anybody may write anything on his own pods: he is told, briefly, and everybody else is submitted as ever."""
+    theirs = [
+        pod(f"odd-{at}", namespace=namespace, labels=labels, annotations=annotations) for at, (labels, annotations, namespace) in enumerate(odd)
+    ]
+    right = [pod("right", namespace="other"), *gang(2, 2, name="right-gang", namespace="other")]
+    options = replace(OPTIONS, namespaces={**OPTIONS.namespaces, "other": ("language/speech",)})
+    found, remarks = wishes([*theirs, *right], "cluster", options)
+    assert [wish for wish in found if wish.pods[0]["metadata"]["namespace"] == "other"] == list(wishes(right, "cluster", options)[0])
+    for remark in remarks:
+        assert remark.pod in theirs
+        told = event("gpufair", TheirPod("speech", "odd", "uid"), Told.REFUSED, remark.text)
+        assert len(told["message"].encode()) <= 1024
+
+
+def test_one_that_breaks_the_reader_is_told_and_the_others_are_read(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Also if there is a way that nobody has thought of."""
+
+    def broken(one: Any, pool: str, options: KubernetesOptions, nodes: int) -> Any:
+        if one["metadata"]["name"] == "odd":
+            raise ValueError("nobody has thought of it")
+        return real(one, pool, options, nodes)
+
+    real = foreign_wishes._spec
+    monkeypatch.setattr(foreign_wishes, "_spec", broken)
+    found, (remark,) = seen(pod("odd"), pod("right"))
+    assert [wish.pods[0]["metadata"]["name"] for wish in found] == ["right"]
+    assert remark.wrong
+    assert "an operator finds the reason in the service's log" in remark.text
+    assert "pod speech/odd cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(("asked", "grace_s"), [(None, 30), (0, 1), (90, 90), (100_000, 3600), (10**30, 3600)])
+def test_the_grace_of_a_pod_has_an_end(asked: int | None, grace_s: int) -> None:
+    """Somebody waits for its GPUs."""
+    one = pod() if asked is None else pod(terminationGracePeriodSeconds=asked)
+    assert grace_of(one) == grace_s * SECOND
+    assert seen(one)[0][0].spec.grace == grace_s * SECOND

@@ -12,7 +12,7 @@ from typing import Any, Final
 from gpufair.service.backends.kubernetes.problems import Conflict, KubernetesProblem
 from gpufair.service.backends.kubernetes.site import Site
 
-LONGEST: Final = 1000  # characters that Kubernetes takes of a message (1024 bytes)
+LONGEST: Final = 1000  # bytes: Kubernetes takes 1024 of a message
 _log = logging.getLogger(__name__)
 
 
@@ -59,7 +59,7 @@ def event(component: str, pod: TheirPod, reason: Told, text: str) -> dict[str, A
         "metadata": {"name": f"{pod.name[:200].rstrip('-.')}.{digest}", "namespace": pod.namespace},
         "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
         "reason": reason.value,
-        "message": text if len(text) <= LONGEST else f"{text[:LONGEST]}…",
+        "message": _fitting(text),
         "type": "Warning" if reason is Told.REFUSED else "Normal",
         "source": {"component": component},
         "reportingComponent": component,
@@ -67,3 +67,8 @@ def event(component: str, pod: TheirPod, reason: Told, text: str) -> dict[str, A
         "lastTimestamp": now,
         "count": 1,
     }
+
+
+def _fitting(text: str) -> str:
+    given = text.encode()
+    return text if len(given) <= LONGEST else f"{given[:LONGEST].decode(errors='ignore')}…"

@@ -19,6 +19,7 @@ from gpufair.service.backends.kubernetes.api import Pause
 from gpufair.service.backends.kubernetes.ending import Leaving, remove, sooner
 from gpufair.service.backends.kubernetes.explain import Ending
 from gpufair.service.backends.kubernetes.foreign_events import TheirPod, Told, tell
+from gpufair.service.backends.kubernetes.foreign_wishes import grace_of
 from gpufair.service.backends.kubernetes.names import PodKey
 from gpufair.service.backends.kubernetes.placing import Made, Place
 from gpufair.service.backends.kubernetes.pod_status import failure_of
@@ -85,11 +86,15 @@ class ForeignLife:
             self._why = self._why or f"{command.args.get('text') or 'it had to give its GPUs back'}{_NEXT}"
             self._leave(Leaving(float(deadline_s) if isinstance(deadline_s, int | float) else time.time()))
         elif command.kind == "stop":
-            self._leave(Leaving(None))  # with the grace that its owner gave it
+            self._leave(self._in_its_grace())
 
     def abandon(self) -> None:
         """Nobody expects it here any more."""
-        self._leave(Leaving(None))
+        self._leave(self._in_its_grace())
+
+    def _in_its_grace(self) -> Leaving:
+        """With the grace that its owner gave it, as far as the core waits for that."""
+        return Leaving(time.time() + grace_of(self.seen or {}) / 1000)
 
     def _leave(self, leaving: Leaving) -> None:
         if self.leaving is None or sooner(leaving, self.leaving):
@@ -192,7 +197,7 @@ class ForeignLife:
         if found is not None and found.ending is not Ending.ENDED:
             self._why = f"{found.text.removesuffix(_AGAIN)}{_NEXT}"
             await tell(site, self.pod, Told.REFUSED, f"deleted by gpufair: {self._why}")
-            self._leave(Leaving(None))
+            self._leave(self._in_its_grace())
             return 0.0
         await self._remark(explain.waiting(self.seen))
         return LOOK_S

@@ -8,6 +8,7 @@ configuration gives to its namespace.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
@@ -28,6 +29,9 @@ from gpufair.service.settings.tables import hint
 Object = Mapping[str, Any]
 LAUNCH: Final = "pod"  # the type of a launch
 USUAL_GRACE: Final = Millis(30 * SECOND)  # of Kubernetes
+_SHOWN: Final = 80  # characters of what a pod says, in what is said of it: an annotation may have 256 KiB
+_DIGITS: Final = len(str(MAX_NODES))
+_log = logging.getLogger(__name__)
 
 
 class BadPod(GpufairError):
@@ -61,21 +65,26 @@ def wishes(
         pods: Of all namespaces, whatever their order; those that are not for us, have a node or are leaving are passed over.
         known: Uids of pods that belong to a workload already.
     """
-    gangs: dict[tuple[str, str], list[Object]] = defaultdict(list)
+    gangs: dict[tuple[str, str, str], list[Object]] = defaultdict(list)
     for pod in pods:
         if _asks(pod, pool, options) and _uid(pod) not in known:
             namespace, gang = pod["metadata"]["namespace"], said(pod, names.GANG)
-            gangs[namespace, gang or f"\n{_uid(pod)}"].append(pod)
+            gangs[namespace, gang, "" if gang else _uid(pod)].append(pod)
     found: list[Wish] = []
     remarks: list[Remark] = []
     for _, members in sorted(gangs.items()):
         members.sort(key=_age)
         try:
+            _allowed(str(members[0]["metadata"]["namespace"]), options)
             size = _size(members)
             wanted = [_spec(pod, pool, options, size) for pod in members]
             _alike(members, wanted)
         except BadPod as err:
             remarks += [Remark(pod, str(err)) for pod in members]
+            continue
+        except Exception:  # noqa: BLE001  # anybody may write anything on a pod, and the others' are to be scheduled
+            _log.exception("pod %s/%s cannot be read", members[0]["metadata"]["namespace"], members[0]["metadata"]["name"])
+            remarks += [Remark(pod, "gpufair cannot read what it asks for; an operator finds the reason in the service's log") for pod in members]
             continue
         # What is left over belongs to the gang's next set, as when a controller makes pods anew.
         for at in range(0, len(members), size):
@@ -83,7 +92,7 @@ def wishes(
             if len(part) == size:
                 found.append(Wish(_id(part), _with_pods(wanted[at], part), part))
             else:
-                text = f"gang {said(part[0], names.GANG)!r} has {len(part)} of {size} pods; it is queued when all are there"
+                text = f"gang {_shown(said(part[0], names.GANG))} has {len(part)} of {size} pods; it is queued when all are there"
                 remarks += [Remark(pod, text, wrong=False) for pod in part]
     # Who came first is submitted first.
     return tuple(sorted(found, key=lambda wish: _age(wish.pods[0]))), tuple(remarks)
@@ -108,6 +117,20 @@ def said(pod: Object, what: str) -> str:
     return str((metadata.get("annotations") or {}).get(what) or (metadata.get("labels") or {}).get(what) or "")
 
 
+def grace_of(pod: Object) -> Millis:
+    """From its SIGTERM to its SIGKILL: what it asks for, at most an hour. Whoever waits for its GPUs waits no longer."""
+    asked = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return Millis(max(SECOND, min(HOUR, asked * SECOND))) if isinstance(asked, int) else USUAL_GRACE
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _shown(text: str) -> str:
+    return repr(_cut(text))
+
+
 def _asks(pod: Object, pool: str, options: KubernetesOptions) -> bool:
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     if spec.get("schedulerName") != options.scheduler_name or spec.get("nodeName") or spec.get("schedulingGates"):
@@ -127,7 +150,6 @@ def _spec(pod: Object, pool: str, options: KubernetesOptions, nodes: int) -> Wor
     _refuse_affinity(pod)
     if resource:
         where[names.RESOURCE] = resource
-    grace = pod["spec"].get("terminationGracePeriodSeconds")
     return WorkloadSpec(
         allocation=AllocationPath(_allocation(pod, namespace, options)),
         # No person is called so: what a namespace runs is nobody's to end but an operator's, and its own by `kubectl`.
@@ -144,7 +166,7 @@ def _spec(pod: Object, pool: str, options: KubernetesOptions, nodes: int) -> Wor
         resumable=_resumable(pod),
         pools=(PoolName(pool),),
         name=_title(pod),
-        grace=Millis(max(SECOND, min(HOUR, int(grace) * SECOND))) if isinstance(grace, int) else USUAL_GRACE,
+        grace=grace_of(pod),
         launch=MappingProxyType({"type": LAUNCH, "namespace": namespace, "pool": pool}),
     )
 
@@ -154,21 +176,27 @@ def _with_pods(spec: WorkloadSpec, pods: Iterable[Object]) -> WorkloadSpec:
     return replace(spec, launch=MappingProxyType({**spec.launch, "pods": listed}))
 
 
-def _allocation(pod: Object, namespace: str, options: KubernetesOptions) -> str:
+def _allowed(namespace: str, options: KubernetesOptions) -> tuple[str, ...]:
+    """What a namespace may use. Raises ``BadPod`` where that is nothing."""
     allowed = options.namespaces.get(namespace, ())
     if not allowed:
         raise BadPod(
             f"namespace {namespace!r} may use no allocation of gpufair; an operator can give it some under [pool.kubernetes.namespaces]"
         )
+    return tuple(allowed)
+
+
+def _allocation(pod: Object, namespace: str, options: KubernetesOptions) -> str:
+    allowed = _allowed(namespace, options)
     asked, listed = said(pod, names.ALLOCATION), ", ".join(allowed)
     if not asked:
         raise BadPod(f"the label {names.ALLOCATION} is missing; {namespace!r} may use {listed}")
     # A label has no slashes: "language.speech" means language/speech there, where nothing else is called so.
     meant = [one for one in allowed if asked in {one, one.replace("/", "."), names.label_value(one)}]
     if len(meant) > 1:
-        raise BadPod(f"{names.ALLOCATION}: {asked!r} may be {' or '.join(meant)}; say which by an annotation of the same name")
+        raise BadPod(f"{names.ALLOCATION}: {_shown(asked)} may be {' or '.join(meant)}; say which by an annotation of the same name")
     if not meant:
-        raise BadPod(f"{names.ALLOCATION}: {namespace!r} may not use {asked!r}{hint(asked, allowed)}; it may use {listed}")
+        raise BadPod(f"{names.ALLOCATION}: {namespace!r} may not use {_shown(asked)}{hint(asked[:_SHOWN], allowed)}; it may use {listed}")
     return meant[0]
 
 
@@ -177,7 +205,7 @@ def _min_runtime(pod: Object) -> Millis:
     if not asked:
         return Millis(0)
     try:
-        return parse_duration(asked)
+        return parse_duration(_cut(asked))
     except ValueError as err:
         raise BadPod(f"{names.MIN_RUNTIME}: {err}") from err
 
@@ -185,7 +213,7 @@ def _min_runtime(pod: Object) -> Millis:
 def _resumable(pod: Object) -> bool:
     asked = said(pod, names.RESUMABLE)
     if asked not in {"", "true", "false"}:
-        raise BadPod(f"{names.RESUMABLE}: {asked!r} is neither true nor false; true: it goes on where it was when it is made anew")
+        raise BadPod(f"{names.RESUMABLE}: {_shown(asked)} is neither true nor false; true: it goes on where it was when it is made anew")
     return asked == "true"
 
 
@@ -206,11 +234,12 @@ def _size(members: list[Object]) -> int:
         return 1
     sizes = {said(pod, names.GANG_SIZE) for pod in members}
     if len(sizes) > 1:
-        raise BadPod(f"pods of gang {said(members[0], names.GANG)!r} name different {names.GANG_SIZE}: {', '.join(sorted(map(repr, sizes)))}")
+        raise BadPod(f"pods of gang {_shown(said(members[0], names.GANG))} name different {names.GANG_SIZE}: {', '.join(sorted(map(_shown, sizes)))}")
     size = sizes.pop()
-    if not (size.isascii() and size.isdecimal() and 1 <= int(size) <= MAX_NODES):
+    # Python reads no number of thousands of digits, and nobody needs one.
+    if not (size.isascii() and size.isdecimal() and len(size) <= _DIGITS and 1 <= int(size) <= MAX_NODES):
         raise BadPod(
-            f"{names.GANG_SIZE}: {size!r} is no number of pods; beside {names.GANG} it says how many start together (1 to {MAX_NODES})"
+            f"{names.GANG_SIZE}: {_shown(size)} is no number of pods; beside {names.GANG} it says how many start together (1 to {MAX_NODES})"
         )
     return int(size)
 
@@ -222,7 +251,7 @@ def _alike(members: list[Object], wanted: list[WorkloadSpec]) -> None:
         ("in what they ask for", {one.shape for one in wanted}),
     ):
         if len(values) > 1:
-            raise BadPod(f"pods of gang {said(members[0], names.GANG)!r} differ {what}; all of a gang have to be alike")
+            raise BadPod(f"pods of gang {_shown(said(members[0], names.GANG))} differ {what}; all of a gang have to be alike")
 
 
 def _refuse_affinity(pod: Object) -> None:
