@@ -393,7 +393,11 @@ class World:
 
     async def cordon(self, node: str, *, on: bool = True) -> None:
         """As `kubectl cordon` does."""
-        await self.api.call("PATCH", f"/api/v1/nodes/{self.named(node)}", {"spec": {"unschedulable": on}}, content_type=MERGE_PATCH)
+        await self.cordon_named(self.named(node), on=on)
+
+    async def cordon_named(self, name: str, *, on: bool = True) -> None:
+        """The same, by its name in the cluster."""
+        await self.api.call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": on}}, content_type=MERGE_PATCH)
 
     async def ready(self, node: str, said: str = "True") -> None:
         """Its kubelet is heard (``True``), is not (``Unknown``), or says that it is not well (``False``)."""

@@ -84,6 +84,10 @@ def test_labels_tell_apart_and_keep_what_is_allowed(one: str, other: str) -> Non
         {"annotations": {names.INCARNATION: "-1"}},
         {"annotations": {names.RANK: "x"}},
         {"annotations": {names.WORKLOAD: ""}},
+        {"annotations": {names.INCARNATION: "1" * 5000}},
+        {"annotations": {names.RANK: "0" * 5000}},
+        {"annotations": {names.INCARNATION: "１"}},
+        {"labels": {names.POOL: "h100"}},
         {"name": "gpufair-w-1-1"},
     ],
 )

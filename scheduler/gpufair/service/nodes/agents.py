@@ -382,15 +382,24 @@ class AgentHub:
         def step(turn: Turn) -> None:
             if channel.hellos != number or not channel.boot:
                 return
-            for workload in _held_on(turn.state, node):
-                started = (str(workload.id), workload.incarnation, "start") in channel.once
-                awaited = standin.waits_for(turn.state, workload.id)
-                gone = (workload.id, workload.incarnation) in missing and not started and not awaited
-                if gone and node in hosts(workload):
-                    _log.warning("node %s has lost workload %s", node, workload.id)
-                    self._reader.gone(turn, node, workload)
+            lost = [one for one in _held_on(turn.state, node) if self._is_gone(turn, one, node, missing)]
+            if not lost:
+                return
+            shut = self.kept.shut(turn, node, self._expected.get(node))
+            for workload in lost:
+                _log.warning("node %s has lost workload %s", node, workload.id)
+                self._reader.gone(turn, node, workload)
+            self._rejoin(turn, node)
+            if shut:
+                turn.handle(ev.NodeUncordoned(turn.now, turn.cause(), NodeName(node)))
 
         await self._try(step, f"declaring what node {node} has lost")
+
+    def _is_gone(self, turn: Turn, workload: Workload, node: str, missing: set[Key]) -> bool:
+        started = (str(workload.id), workload.incarnation, "start") in self._dispatcher.channel(node).once
+        awaited = standin.waits_for(turn.state, workload.id)
+        gone = (workload.id, workload.incarnation) in missing and not started and not awaited
+        return gone and node in hosts(workload)
 
     async def _watch(self) -> None:
         """Lose the nodes whose agents have been silent for too long."""

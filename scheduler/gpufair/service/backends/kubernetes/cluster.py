@@ -9,11 +9,10 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, Self
 
-from gpufair.core.errors import GpufairError, UnknownWorkload
-from gpufair.core.state import State
+from gpufair.core.errors import GpufairError
 from gpufair.core.units import WorkloadId
 from gpufair.service.backends.kubernetes import inventory, names, survey
 from gpufair.service.backends.kubernetes.api import Api, Limits
@@ -23,12 +22,13 @@ from gpufair.service.backends.kubernetes.lease import Lease
 from gpufair.service.backends.kubernetes.life import Life
 from gpufair.service.backends.kubernetes.marks import Marks
 from gpufair.service.backends.kubernetes.missed import heeded, missed
-from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, pod_name
+from gpufair.service.backends.kubernetes.names import PodKey, pod_name
 from gpufair.service.backends.kubernetes.placing import Place
 from gpufair.service.backends.kubernetes.pod_life import PodLife
 from gpufair.service.backends.kubernetes.requests import Requests
 from gpufair.service.backends.kubernetes.site import Site
-from gpufair.service.backends.kubernetes.survey import Kept
+from gpufair.service.backends.kubernetes.strangers import Strangers, home_of, said_of
+from gpufair.service.backends.kubernetes.survey import Booked, Kept
 from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
 from gpufair.service.backends.kubernetes.watch import Change, Object, Reflector
 from gpufair.service.identity.secrets import Secrets
@@ -43,6 +43,7 @@ from gpufair.wire import Command, Report
 LOOK_S: Final = 2.0  # between two looks at the cluster, whatever has changed
 REST_S: Final = 0.1  # at the least
 LEASE_LOOK_S: Final = 0.5
+MEETING_S: Final = 10.0  # that all nodes have to say hello after a start
 STALE_S: Final = 5.0  # a watch that is broken for so long is worth a word
 _log = logging.getLogger(__name__)
 
@@ -54,11 +55,13 @@ class KubernetesCluster:
         self._deposed = deposed
         self.site: Final = site
         self.lives: Final[dict[str, PodLife]] = {}
-        self._kept: dict[str, Kept] = {}
+        self.kept: Final[dict[str, Kept]] = {}  # by the core's name of a node
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty = asyncio.Event()
         self._requests = Requests()
-        self._strangers: dict[str, Object] = {}
+        self._strangers = Strangers()
+        self._booked = Booked()
+        self._meeting: float | None = 0.0  # since when it is waited for nodes to say hello; None: no more
         self._nodes = Reflector(site.api, "/api/v1/nodes", changed=lambda _: self._dirty.set())
         self._pods = Reflector(site.api, "/api/v1/pods", changed=self._pod_changed)
         self.foreign: Final = ForeignPods(site, self._pods.by_uid, self._spawn)
@@ -127,22 +130,35 @@ class KubernetesCluster:
     def _pod_changed(self, change: Change) -> None:
         pod = change.object
         meta = pod["metadata"]
-        if meta.get("namespace") != self.site.options.namespace or not names.is_ours(pod, self.site.pool):
+        name, deleted = str(meta["name"]), change.kind == "deleted"
+        here = meta.get("namespace") == self.site.options.namespace
+        ours = here and names.is_ours(pod, self.site.pool)
+        life = self.lives.get(name) if here else None
+        # Whoever takes our labels off a pod changes nothing of what it is.
+        if life is not None and (ours or life.made.uid == meta.get("uid")):
+            self._life_changed(life, change)
+        elif deleted or not ours:
+            if here:
+                self._strangers.forget(name)
             self.foreign.observe(change)
             self._dirty.set()
-            return
-        name, deleted = str(meta["name"]), change.kind == "deleted"
-        if (life := self.lives.get(name)) is not None:
-            life.observe(pod, deleted=deleted)
-            if change.before is not None and _address(pod) != _address(change.before):
-                for mate in self.lives.values():
-                    if mate.key.workload == life.key.workload:
-                        mate.hint()
-        elif deleted:
-            self._strangers.pop(name, None)
         else:
-            self._strangers[name] = pod
+            self._strangers.found(pod)
             self._dirty.set()
+
+    def _life_changed(self, life: PodLife, change: Change) -> None:
+        pod, deleted = change.object, change.kind == "deleted"
+        life.observe(pod, deleted=deleted)
+        if deleted:
+            self._strangers.forget(life.name)
+            if life.workload not in self._booked.starts:
+                self._dirty.set()  # nobody else says that its GPUs are free
+        else:
+            self._strangers.judge(pod, "put that back: a service that is started again will not know it")
+        if change.before is not None and _address(pod) != _address(change.before):
+            for mate in self.lives.values():
+                if mate.key.workload == life.key.workload:
+                    mate.hint()
 
     def _event_told(self, change: Change) -> None:
         life = self.lives.get(str((change.object.get("involvedObject") or {}).get("name", "")))
@@ -188,29 +204,55 @@ class KubernetesCluster:
         stale = self._nodes.stale_since is not None or self._pods.stale_since is not None
         if stale:
             # What is not seen is neither lost nor closed by that.
-            for name in self._kept:
+            for name in self.kept:
                 site.hub.told(name, [trouble] if trouble else [], None)
             return
+        self._booked = await site.runtime.read(survey.booked)
         found = inventory.offers(
             self._nodes.objects.values(), self._pods.objects.values(), site.pool, site.options, site.runtime.now(),
-            self.foreign.counted, self._requests,
+            self._counted(), self._requests,
         )  # fmt: skip
         if site.lease.refused:  # whatever would be sent there could not begin
             found = tuple(offer.closed() for offer in found)
         offers = {offer.inventory.name: offer for offer in found}
         for name, offer in offers.items():
             place = Place(name, offer.host, offer.resource)
-            if name not in self._kept:
+            if name not in self.kept:
                 self._keep(name, place)
-            self._kept[name].place = place
+            self.kept[name].place = place
         await self._adopt()
-        await self.foreign.look(self._pods.objects, self._kept)
-        await survey.tell(site, self._kept, offers, trouble)
+        await self.foreign.adopt(self.kept)
+        await survey.tell(site, self.kept, offers, trouble, self._strangers.odd())
+        self._forget_nodes(offers)
+        if self._met():
+            await self.foreign.look(self._pods.objects)
+
+    def _met(self) -> bool:
+        """Whether the core has heard of each node how it is now: until then one that was closed meanwhile is open to it."""
+        if self._meeting is not None:
+            self._meeting = self._meeting or time.monotonic()
+            shy = [one for one in self.kept.values() if one.agent.there and not one.agent.greeted]
+            if shy and time.monotonic() - self._meeting < MEETING_S:
+                self._dirty.set()
+                return False
+            self._meeting = None
+        return True
+
+    def _forget_nodes(self, offers: Collection[str]) -> None:
+        for name in survey.past(self.kept, offers, self.site.runtime.now()):
+            if (task := self.kept.pop(name).task) is not None:
+                task.cancel()
+            self.site.hub.forget(name)
+
+    def _counted(self) -> set[str]:
+        """Uids of pods that the core counts. What no start of it has is subtracted, whatever it says of itself."""
+        starts, uids = self._booked.starts, self._booked.uids
+        ours = {life.made.uid for life in self.lives.values() if life.workload in starts}
+        return {*uids, *ours, *self._strangers.of(starts)}
 
     def _keep(self, name: str, place: Place) -> None:
         agent = VirtualAgent(name, self.site.hub, self._begin, self._heed)
-        self._kept[name] = Kept(agent, place)
-        self._spawn(agent.run())
+        self.kept[name] = Kept(agent, place, task=self._spawn(agent.run()))
 
     def _trouble(self) -> str:
         now, lease = time.monotonic(), self.site.lease
@@ -228,40 +270,40 @@ class KubernetesCluster:
 
     async def _adopt(self) -> None:
         """Find out whose the pods are that no start of this service has made."""
-        strangers, self._strangers = self._strangers, {}
-        keys: dict[str, PodKey] = {}
-        for name, pod in strangers.items():
-            try:
-                keys[name] = key_of(pod)
-            except NotOurs as err:
-                _log.warning("%s", err)
+        keys = self._strangers.read()
         if not keys:
             return
-        homes = await self.site.runtime.read(lambda state: {name: _home(state, key) for name, key in keys.items()})
+        homes = await self.site.runtime.read(lambda state: {name: home_of(state, key) for name, key in keys.items()})
+        said = said_of(self._events.objects.values())
         for name, key in keys.items():
-            if (life := self.lives.get(name)) is not None:
-                life.observe(strangers[name])
-                continue
-            home = homes[name] or survey.place_of(strangers[name], self._kept)
-            kept = self._kept.get(home)
-            if kept is None or (key.workload, key.incarnation) in kept.agent.lives:
-                life = PodLife(self.site, None, key, None, strangers[name], self.lives)
-                life.abandon()
-            else:
-                life = PodLife(self.site, kept.agent, key, kept.place, strangers[name], self.lives)
-                kept.agent.join(life)
-            self._live(life)
+            if (pod := self._strangers.take(name)) is not None:
+                for event in said.get(str(pod["metadata"]["uid"]), ()):
+                    self.site.heed(event)
+                self._adopt_one(pod, key, homes[name])
+
+    def _adopt_one(self, pod: Object, key: PodKey, home: str) -> None:
+        if (known := self.lives.get(pod_name(key))) is not None:
+            known.observe(pod)
+            return
+        kept = self.kept.get(home or survey.place_of(pod, self.kept))
+        if kept is None or (key.workload, key.incarnation) in kept.agent.lives:
+            life = PodLife(self.site, None, key, None, pod, self.lives)
+            life.abandon()
+        else:
+            life = PodLife(self.site, kept.agent, key, kept.place, pod, self.lives)
+            kept.agent.join(life)
+        self._live(life)
 
     def _begin(self, agent: VirtualAgent, command: Command) -> Life:
         key = PodKey(WorkloadId(command.workload), command.incarnation, rank_of(command))
-        place = self._kept[agent.node].place
+        place = self.kept[agent.node].place
         if self.foreign.concerns(command):
             return self.foreign.begin(agent, command, key.rank, place)
         if (known := self.lives.get(pod_name(key))) is not None:
             known.claim(agent, place)
             return known
         life = PodLife(self.site, agent, key, place, mates=self.lives)
-        if (stranger := self._strangers.pop(life.name, None)) is not None:
+        if (stranger := self._strangers.take(life.name)) is not None:
             life.observe(stranger)
         self._live(life)
         return life
@@ -287,21 +329,11 @@ class KubernetesCluster:
             del self.lives[life.name]
         self.site.events.pop(life.made.uid, None)
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _home(state: State, key: PodKey) -> str:
-    """On which node of the core a start is to run, or runs; "": it is over."""
-    try:
-        held = state.workload(key.workload).held
-    except UnknownWorkload:
-        return ""
-    if held is None or held.incarnation != key.incarnation or key.rank >= len(held.leases):
-        return ""
-    return str(held.leases[key.rank].node)
+        return task
 
 
 def _address(pod: Object) -> str:

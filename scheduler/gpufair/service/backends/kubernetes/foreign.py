@@ -37,7 +37,7 @@ from gpufair.wire import Command
 _ANEW: Final = "; what is left of it is queued anew"
 _log = logging.getLogger(__name__)
 
-Spawn = Callable[[Coroutine[Any, Any, None]], None]
+Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,8 @@ class ForeignPods:
     def __init__(self, site: Site, found: Callable[[str], Object | None], spawn: Spawn) -> None:
         self.lives: Final[dict[tuple[str, PodKey], ForeignLife]] = {}  # by uid and start
         self._site, self._found, self._spawn = site, found, spawn
-        self._held: frozenset[str] = frozenset()
         self._told: dict[str, str] = {}  # by uid, what was last told there
         self._cleared: set[str] = set()  # uids of pods whose deletion was asked for here
-
-    @property
-    def counted(self) -> set[str]:
-        """Uids of the pods whose GPUs are in the core's books."""
-        return {*self._held, *(uid for uid, _ in self.lives)}
 
     def concerns(self, command: Command) -> bool:
         """Whether a start is of such pods."""
@@ -87,20 +81,24 @@ class ForeignPods:
         key = PodKey(WorkloadId(command.workload), command.incarnation, rank)
         return self._live(agent, key, place, TheirPod(str(launch["namespace"]), name, uid))
 
-    async def look(self, pods: Mapping[Any, Object], kept: Mapping[str, Kept]) -> None:
-        """Submit what is new, end what has no pods any more, and find again what runs. Before the first hello of a node.
+    async def adopt(self, kept: Mapping[str, Kept]) -> None:
+        """Find again what runs. Before the first hello of a node, which says what is there."""
+        known = await self._known()
+        for one in known:
+            if one.held is not None and one.phase in HOLDING:
+                self._adopt(one, one.held, kept)
+
+    async def look(self, pods: Mapping[Any, Object]) -> None:
+        """Submit what is new, and end what has no pods any more. After the nodes were told of: what is new may start at once.
 
         Raises:
             StoreUnavailable: Something could not be journalled: look again.
         """
-        known = await self._site.runtime.read(lambda state: _known(state, self._site.pool))
-        self._held = frozenset(pod.uid for one in known if one.phase in HOLDING for pod in one.pods)
+        known = await self._known()
         for one in known:
-            if one.held is not None and one.phase in HOLDING:
-                self._adopt(one, one.held, kept)
-            elif one.phase is Phase.ENDED:
+            if one.phase is Phase.ENDED:
                 self._clear_away(one)
-            elif why := self._orphaned(one):
+            elif not (one.held is not None and one.phase in HOLDING) and (why := self._orphaned(one)):
                 await self._end(one.id, f"{why}{_ANEW}")
         taken = {pod.uid for one in known if not one.why.endswith(_ANEW) for pod in one.pods}
         found, remarks = wishes(pods.values(), self._site.pool, self._site.options, taken)
@@ -113,6 +111,9 @@ class ForeignPods:
         self._cleared &= there
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    async def _known(self) -> list[Theirs]:
+        return await self._site.runtime.read(lambda state: _known(state, self._site.pool))
 
     def _adopt(self, one: Theirs, held: Held, kept: Mapping[str, Kept]) -> None:
         for rank, (lease, pod) in enumerate(zip(held.leases, one.pods, strict=False)):
@@ -146,7 +147,7 @@ class ForeignPods:
                 self._spawn(self._delete(pod, one.why))
 
     async def _delete(self, pod: TheirPod, why: str) -> None:
-        await tell(self._site, pod, Told.REFUSED, f"deleted by gpufair: its workload was cancelled{f' ({why})' if why else ''}")
+        await tell(self._site, pod, Told.REFUSED, f"deleted by gpufair: {why or 'its workload was cancelled'}")
         try:
             await remove(self._site, pod.name, Made(uid=pod.uid), Leaving(None), pod.path())
         except KubernetesProblem as problem:
@@ -163,6 +164,11 @@ class ForeignPods:
         except GpufairError as err:
             for pod in wish.pods:
                 self._tell(Remark(pod, str(err)))
+            return
+        except Exception:  # noqa: BLE001  # whatever is odd about one must not keep the others from being submitted
+            _log.exception("the pods of %s cannot be submitted", wish.id)
+            for pod in wish.pods:
+                self._tell(Remark(pod, "gpufair cannot submit it; an operator finds the reason in the service's log"))
             return
         text = f"queued as {wish.id} under {wish.spec.allocation}; `gpufair why {wish.id}` says what it waits for"
         for pod in wish.pods:

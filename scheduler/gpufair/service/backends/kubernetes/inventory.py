@@ -16,7 +16,7 @@ from typing import Any, Final
 from gpufair.core.model import Capacity
 from gpufair.core.units import Instant
 from gpufair.service.backends.kubernetes.conditions import Condition, Standing, standing
-from gpufair.service.backends.kubernetes.names import RESOURCE, is_ours
+from gpufair.service.backends.kubernetes.names import RESOURCE
 from gpufair.service.backends.kubernetes.requests import NANO, Requests, takes_room, whole
 from gpufair.service.nodes.inventory import SharedInventory
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
@@ -68,12 +68,13 @@ def offers(
 
     Args:
         nodes: Node objects, whatever their order.
-        pods: Pods of all namespaces. Ours of this pool are counted by the core; all others are subtracted here.
-        counted: Uids of pods in others' namespaces that the core counts, too.
+        pods: Pods of all namespaces. What they hold is subtracted, whoever's they are.
+        counted: Uids of the pods that are in the core's books, whose GPUs it counts itself. What they say of themselves
+            is no reason: anybody could hide from both books what he takes.
         requests: What is known of the pods from the last time.
     """
     others, lasting = (requests or Requests()).by_node(
-        pod for pod in pods if takes_room(pod) and not _counted(pod, pool, options, counted)
+        pod for pod in pods if takes_room(pod) and pod["metadata"].get("uid") not in counted
     )
     found: list[Offer] = []
     for node in sorted(nodes, key=lambda one: str(one["metadata"]["name"])):
@@ -152,13 +153,6 @@ def _of_node(
         )
         found.append(Offer(inventory, host, kind, stands))
     return found
-
-
-def _counted(pod: Mapping[str, Any], pool: str, options: KubernetesOptions, counted: Container[str]) -> bool:
-    # Anybody could write our labels on a pod of his own namespace, and hide from the books what he takes.
-    metadata = pod.get("metadata") or {}
-    ours = metadata.get("namespace") == options.namespace and is_ours(pod, pool)
-    return ours or metadata.get("uid") in counted
 
 
 def _free(resource: str, allocatable: Mapping[str, Any], taken: Mapping[str, int]) -> Fraction:

@@ -34,6 +34,8 @@ GANG_SIZE: Final = f"{DOMAIN}/gang-size"
 RESUMABLE: Final = f"{DOMAIN}/resumable"
 LONGEST: Final = 63  # of a label's value, and of a name that is a host's, too
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+# Python reads no number of thousands of digits, which an annotation may have; nobody starts anything so often.
+_NUMBER: Final = re.compile(r"\d{1,18}", re.ASCII)
 _DNS: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -108,7 +110,7 @@ def key_of(obj: Mapping[str, Any]) -> PodKey:
         raise NotOurs(f"{name!r} has no label {MANAGED_BY}={MANAGER}")
     noted, labelled = _mapping(obj, "annotations"), _mapping(obj, "labels")
     workload, incarnation, rank = (noted.get(what, labelled.get(what, "")) for what in (WORKLOAD, INCARNATION, RANK))
-    if not (workload and incarnation.isdecimal() and rank.isdecimal()):
+    if not (workload and _NUMBER.fullmatch(incarnation) and _NUMBER.fullmatch(rank)):
         raise NotOurs(f"{name!r} does not say which workload, incarnation and rank it is")
     key = PodKey(WorkloadId(workload), int(incarnation), int(rank))
     if labelled.get(WORKLOAD) != label_value(workload) or name not in {
@@ -116,8 +118,10 @@ def key_of(obj: Mapping[str, Any]) -> PodKey:
         service_name(key.workload, key.incarnation),
     }:
         raise NotOurs(
-            f"{name!r} says that it is {workload}, incarnation {incarnation}, rank {rank}, which has another name"
+            f"{name!r} says that it is {workload[:LONGEST]}, incarnation {incarnation}, rank {rank}, which has another name"
         )
+    if labelled.get(POOL) != label_value(noted.get(POOL, labelled.get(POOL, ""))):
+        raise NotOurs(f"{name!r} has the label {POOL}={labelled.get(POOL)}, and was made for another pool")
     return key
 
 

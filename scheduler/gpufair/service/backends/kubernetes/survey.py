@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.state import State
-from gpufair.core.units import Instant
+from gpufair.core.units import HOUR, Instant
 from gpufair.service.backends.kubernetes.conditions import Condition
+from gpufair.service.backends.kubernetes.foreign_wishes import pods_of
 from gpufair.service.backends.kubernetes.inventory import Offer
 from gpufair.service.backends.kubernetes.placing import Place
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
 from gpufair.wire import NodeInventory
 
+FORGET: Final = HOUR  # after which a node that its cluster has no more is not kept
 _log = logging.getLogger(__name__)
 
 
@@ -28,6 +31,7 @@ class Kept:
     place: Place
     told: tuple[NodeInventory, bool] | None = None
     missing_since: Instant | None = None
+    task: asyncio.Task[None] | None = None  # in which the agent speaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +42,36 @@ class InCore:
     lost: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """Whose GPUs are in the core's books: starts (workload, incarnation), and the uids of others' pods."""
+
+    starts: frozenset[tuple[str, int]] = frozenset()
+    uids: frozenset[str] = frozenset()
+
+
+def booked(state: State) -> Booked:
+    """All that hold something now."""
+    records = state.facts.holding.values()
+    return Booked(
+        frozenset((str(one.id), one.held.incarnation) for one in records if one.held is not None),
+        frozenset(uid for one in records if one.held is not None for _, uid in pods_of(one.spec)),
+    )
+
+
 def in_core(pool: str, state: State) -> dict[str, InCore]:
     """The nodes of a pool."""
     return {str(one.node.name): InCore(one.cordoned, one.lost) for one in state.nodes() if one.node.pool == pool}
 
 
-async def tell(site: Site, kept: Mapping[str, Kept], offers: Mapping[str, Offer], trouble: str) -> None:
+async def tell(
+    site: Site, kept: Mapping[str, Kept], offers: Mapping[str, Offer], trouble: str, odd: Mapping[str, Sequence[str]]
+) -> None:
     """Bring the core in line with what the cluster offers.
 
     Args:
         trouble: What is wrong with the cluster as a whole; "": nothing. It stands at each of its nodes.
+        odd: What is wrong with pods, by their node in the cluster.
     """
     known = await site.runtime.read(lambda state: in_core(site.pool, state))
     for name, one in kept.items():
@@ -56,7 +80,7 @@ async def tell(site: Site, kept: Mapping[str, Kept], offers: Mapping[str, Offer]
         except GpufairError as err:  # the next look says it again
             _log.warning("node %s: %s", name, err)
             continue
-        site.hub.told(name, [text for text in (trouble, reason) if text], None)
+        site.hub.told(name, [text for text in (trouble, reason, *odd.get(one.place.host, ())) if text], None)
 
 
 async def _tell_one(site: Site, name: str, one: Kept, offer: Offer | None, known: InCore | None) -> str:
@@ -98,6 +122,16 @@ async def _lose(site: Site, name: str, one: Kept, known: InCore | None) -> None:
     await site.hub.absent(name)
     one.told = None
     one.agent.lost()
+
+
+def past(kept: Mapping[str, Kept], offers: Container[str], now: Instant) -> list[str]:
+    """Nodes that are gone for good, and with them all that ran there: an autoscaler makes others, with new names, for ever."""
+    return [
+        name
+        for name, one in kept.items()
+        if name not in offers and one.told is None and not one.agent.lives
+        and one.missing_since is not None and now - one.missing_since >= FORGET
+    ]  # fmt: skip
 
 
 def place_of(pod: Mapping[str, Any], kept: Mapping[str, Kept]) -> str:

@@ -54,6 +54,11 @@ class VirtualAgent:
         """Whether its node is."""
         return self._there.is_set()
 
+    @property
+    def greeted(self) -> bool:
+        """Whether it has been agreed with the core how the node is, and what runs there."""
+        return self._greeted.is_set()
+
     def join(self, life: Life) -> None:
         """A pod of its node was found. If nothing was said of it at the last hello, nobody expects it."""
         self.lives[life.workload] = life
