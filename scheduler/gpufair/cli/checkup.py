@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -13,32 +14,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from gpufair.cli.words import ago, plural
+from gpufair.cli.node_findings import MOST_SKEW_S, PACKAGE, Finding, nodes_found
+from gpufair.cli.words import plural
 from gpufair.core import COMPILED
 from gpufair.core.errors import GpufairError
 
 if TYPE_CHECKING:
     from gpufair.client import Client
-    from gpufair.client.machines import NodeView
     from gpufair.service.settings.config import Config
 
-Level = Literal["ok", "note", "warning", "problem"]
 LEAST_FREE_BYTES: Final = 1 << 30  # where checkpoints go
-MOST_SKEW_S: Final = 2.0  # of two clocks; predicted times are shown to the second
-PACKAGE: Final = "jupyter-gpufair"
 EXTENSION: Final = "@gpufair/labextension"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found. ``advice`` is the next step; "" where there is none."""
-
-    about: str
-    level: Level
-    said: str
-    advice: str = ""
 
 
 @dataclass(slots=True)
@@ -162,36 +150,22 @@ def _service(patient: Patient) -> Iterator[Finding]:
         yield Finding("service", "problem", f"it takes nothing in: {problem}")
 
 
+def _clusters(patient: Patient) -> Iterator[Finding]:
+    pools = [(pool.name, pool.kubernetes) for pool in patient.config.pools] if patient.config else []
+    for name, options in pools:
+        if options is None:
+            continue
+        from gpufair.service.backends.kubernetes.checkup import findings  # noqa: PLC0415  # heavy; few have a cluster
+
+        for found in asyncio.run(findings(options)):
+            yield Finding(f"pool {name}", found.level, found.said, found.advice)
+
+
 def _nodes(patient: Patient) -> Iterator[Finding]:
     if patient.service is None:
         return
-    now = time.time()
-    nodes = patient.service.nodes()
-    bad: list[NodeView] = [node for node in nodes if node.state == "lost"]
-    for node in bad:
-        seen = f"last heard of {ago(node.last_seen_s, now)} ago" if node.last_seen_s else "never heard of"
-        yield Finding("nodes", "problem", f"{node.name} is lost, {seen}", "look at the machine, and at its agent's log")
-    for node in nodes:
-        if node.state != "lost":
-            yield from _ailing(node)
-    gpus = sum(node.gpus for node in nodes if node.state != "lost")
-    good = len(nodes) - len(bad)
-    level: Level = "ok" if gpus else "warning"
-    advice = "" if gpus else "give a [[node]] GPUs in gpufair.toml"
-    yield Finding("nodes", level, f"{plural(good, 'node')} with {plural(gpus, 'GPU')}", advice)
-
-
-def _ailing(node: NodeView) -> Iterator[Finding]:
-    """What the agent of a node that is there says of its machine."""
-    for said in node.problems:
-        yield Finding("nodes", "problem", f"{node.name}: {said}", f"until then, `gpufair nodes cordon {node.name}`")
-    if abs(node.clock_skew_s or 0.0) > MOST_SKEW_S:
-        said = f"the clock of {node.name} is {node.clock_skew_s:+.0f} s off the service's"
-        yield Finding("nodes", "warning", said, "let NTP set both")
-    mine = metadata.version(PACKAGE)
-    if node.agent_version and node.agent_version != mine:
-        said = f"the agent of {node.name} is version {node.agent_version}, this command {mine}"
-        yield Finding("nodes", "warning", said, "update it and start it again; sessions go on meanwhile")
+    pools = patient.config.pools if patient.config else ()
+    yield from nodes_found(patient.service.nodes(), [pool.name for pool in pools if pool.kubernetes is not None])
 
 
 def _gpus(_patient: Patient) -> Iterator[Finding]:
@@ -222,6 +196,7 @@ _CHECKS: Final[tuple[Callable[[Patient], Iterator[Finding]], ...]] = (
     _journal,
     _checkpoints,
     _service,
+    _clusters,
     _nodes,
     _gpus,
     _front_end,

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from gpufair.cli.checkup import Finding, Patient, examine
+from gpufair.cli.checkup import Patient, examine
 from gpufair.cli.exits import FAILED
+from gpufair.cli.node_findings import Finding
 from gpufair.cli.options import AsJson, StateDir, client
 from gpufair.cli.output import console, emit_json
 from gpufair.cli.words import clean, plural

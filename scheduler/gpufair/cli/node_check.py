@@ -14,7 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from gpufair.cli.checkup import LEAST_FREE_BYTES, MOST_SKEW_S, PACKAGE, Finding, versions
+from gpufair.cli.checkup import LEAST_FREE_BYTES, versions
+from gpufair.cli.node_findings import MOST_SKEW_S, PACKAGE, Finding
 from gpufair.cli.words import plural
 from gpufair.core.errors import GpufairError
 from gpufair.node.files import is_locked

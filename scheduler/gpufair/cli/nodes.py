@@ -55,7 +55,7 @@ def list_nodes(as_json: AsJson = False, state_dir: StateDir = None) -> None:
         )
         for n in found
     )
-    table(columns, rows, "no node has joined yet")
+    table(columns, rows, "no node has joined yet; `gpufair doctor` says what may be in the way")
     # Below the table: a sentence is too wide for a column, and a cluster may say the same of all of its nodes.
     said: dict[str, list[str]] = {}
     for n in found:

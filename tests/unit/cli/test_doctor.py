@@ -104,3 +104,46 @@ def test_what_is_wrong_with_the_files(gpufair: Gpufair, service: FakeService, fo
     assert configuration["level"] == "problem"
     assert "wrong.toml" in configuration["said"]
     assert found["nodes"][0]["level"] == "ok"
+
+
+def test_nodes_of_a_cluster_have_other_next_steps(gpufair: Gpufair, service: FakeService, folder: Path) -> None:
+    """There is no agent whose log one could read, and a cordon of ours opens nothing that kubectl has closed."""
+    held = "nothing is changed in Kubernetes: the Lease 'gpufair' is held by another-1"
+    labels = {"kubernetes.io/hostname": "k1"}
+    nodes = [
+        {"name": "k1_mig-1g.5gb", "gpus": 4, "state": "cordoned", "cordoned": True, "labels": labels,
+         "problems": [held, "k1 is cordoned in Kubernetes; `kubectl uncordon k1` opens it"]},
+        {"name": "k2", "gpus": 4, "state": "lost", "labels": labels, "problems": [held, "Kubernetes has no node k2 for this pool any more"]},
+        {"name": "k3", "gpus": 4, "state": "cordoned", "labels": labels, "problems": [held, "k3 is not ready: no network"]},
+        {"name": "k4", "gpus": 4, "state": "lost", "labels": labels, "problems": [held]},
+    ]  # fmt: skip
+    service.routes["GET /api/v1/nodes"] = Reply(body={"nodes": nodes})
+    code, found = findings(gpufair)
+    assert code == 1
+    told = {one["said"]: (one["level"], one["advice"]) for one in found["nodes"]}
+    assert told == {
+        f"k1_mig-1g.5gb, k2, k3 and 1 more: {held}": ("problem", ""),
+        "k1_mig-1g.5gb: k1 is cordoned in Kubernetes; `kubectl uncordon k1` opens it": ("warning", ""),
+        "k2: Kubernetes has no node k2 for this pool any more": ("problem", "`kubectl describe node k2` says more"),
+        "k3: k3 is not ready: no network": ("warning", "`kubectl describe node k3` says more"),
+        "2 nodes with 8 GPUs": ("ok", ""),
+    }
+    service.routes["GET /api/v1/nodes"] = Reply(body={"nodes": [{"name": "k1", "gpus": 0, "labels": labels}]})
+    (none,) = findings(gpufair)[1]["nodes"]
+    assert "kubectl describe nodes" in none["advice"]
+    assert "[[node]]" not in none["advice"]
+
+
+def test_a_cluster_that_is_not_there_is_a_finding(gpufair: Gpufair, service: FakeService, folder: Path) -> None:
+    """The pool is named, and the other checks go on."""
+    (folder.parent / "kube.yaml").write_text("apiVersion: v1\nkind: Config\n", encoding="utf-8")
+    config = folder.parent / "cluster.toml"
+    pool = '[[pool]]\nname = "c"\nbackend = "kubernetes"\n[pool.kubernetes]\nimage = "i"\nservice_url = "https://127.0.0.1:1"\n'
+    config.write_text(f'{pool}kubeconfig = "kube.yaml"\nclaim = "s"\nclaim_path = "{folder}/nowhere"\n', encoding="utf-8")
+    code, found = findings(gpufair, "--config", str(config))
+    assert code == 1
+    said = [one["said"] for one in found["pool c"]]
+    assert said[0] == "service_url names 127.0.0.1, which is each pod itself: no pod reaches the service there"
+    assert said[1].startswith(f"claim_path {folder}/nowhere is not there")
+    assert "kube.yaml" in said[2]
+    assert found["nodes"][-1]["level"] == "ok"
