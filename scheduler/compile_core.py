@@ -3,8 +3,9 @@
 usage: python scheduler/compile_core.py FOLDER
 
 FOLDER then holds a copy of the package ``gpufair`` in which the core is compiled; whoever has FOLDER first on PYTHONPATH
-imports that one. Nothing is written beside the sources, so no stale binary can stand in for an edited one. It takes
-mypy, setuptools, a C compiler and some minutes, and next to nothing where nothing has changed. Exits 3 where it cannot.
+imports that one. Constructors of data classes are written out first (``spell_out``). Nothing is written beside the
+sources, so no stale binary can stand in for an edited one. It takes mypy, setuptools, a C compiler and some minutes,
+and next to nothing where nothing has changed. Exits 3 where it cannot.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
+
+from spell_out import spelled_out
 
 SOURCES: Final = Path(__file__).resolve().parent
 CANNOT: Final = 3  # the exit code
@@ -48,7 +51,7 @@ def compiled(folder: Path) -> Path:
     """
     folder = folder.resolve()
     stamp, modules = folder / ".stamp", _modules()
-    content = _digest([*modules, Path(__file__)])
+    content = _digest([*modules, *sorted(SOURCES.glob("*.py"))])
     if not stamp.is_file() or stamp.read_text() != content:
         _check_tools()
         stamp.unlink(missing_ok=True)
@@ -113,7 +116,8 @@ def _compile(modules: list[Path], folder: Path) -> None:
             self.compiler.compile = each
             super().build_extensions()
 
-    with contextlib.chdir(SOURCES):  # modules are named by their paths from here
+    sources = _written_out(work / "sources")
+    with contextlib.chdir(sources):  # modules are named by their paths from here
         extensions = mypycify(
             [
                 *("--strict", "--explicit-package-bases", "--ignore-missing-imports", "--config-file="),
@@ -131,6 +135,17 @@ def _compile(modules: list[Path], folder: Path) -> None:
     build.force = True  # times tell nothing: what is as it was is known by its content
     build.ensure_finalized()
     build.run()
+
+
+def _written_out(folder: Path) -> Path:
+    """The sources of the core as they are compiled."""
+    shutil.rmtree(folder, ignore_errors=True)
+    package = SOURCES / "gpufair"
+    for path in (package / "__init__.py", *(package / "core").rglob("*.py")):
+        copy = folder / path.relative_to(SOURCES)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(spelled_out(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return folder
 
 
 def _copy(package: Path) -> None:

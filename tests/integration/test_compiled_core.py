@@ -31,7 +31,9 @@ def compiled() -> Path:
 def decisions(folder: Path | None, out: Path) -> tuple[str, list[str]]:
     """How the core ran, and every decision of a few worlds."""
     command = [sys.executable, "-W", "error", "-m", "tests.decisions", str(out)]
-    done = subprocess.run(command, env=environment(folder), cwd=ROOT / "tests", capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment(folder), cwd=ROOT / "tests", capture_output=True, text=True, check=False
+    )
     assert not done.returncode, done.stderr
     return done.stdout.strip(), out.read_text(encoding="utf-8").splitlines()
 
@@ -49,7 +51,9 @@ def test_it_decides_the_same(compiled: Path, tmp_path: Path) -> None:
 def test_it_says_that_it_is_compiled(compiled: Path) -> None:
     """So that whoever compares two services knows what runs."""
     command = [sys.executable, "-m", "gpufair.cli", "--version"]
-    done = subprocess.run(command, env=environment(compiled), cwd=ROOT / "tests", capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=environment(compiled), cwd=ROOT / "tests", capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip().endswith("(compiled core)")
 
 
@@ -60,3 +64,63 @@ def test_nothing_is_done_where_nothing_changed(compiled: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "scheduler" / "compile_core.py"), str(compiled)], check=True)
     assert core.stat().st_mtime_ns == before
     assert not list((ROOT / "scheduler").rglob("*.so"))
+
+
+DATA = """
+import copy, pickle
+from dataclasses import FrozenInstanceError, replace
+from gpufair.core.actions import Stop
+from gpufair.core.model import Drain, Lease, Node, Policy
+from gpufair.core.units import CauseId, NodeName, WorkloadId
+
+stop = Stop(CauseId("c"), WorkloadId("w"), 1, why="because")
+for one in (stop, Lease(NodeName("n"), 2), Drain(), Policy(gpu_weights={}), Node(NodeName("n"), 8, labels={"rack": "r"})):
+    assert pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one) == replace(one) == one
+assert hash(replace(stop)) == hash(stop)
+assert repr(stop) == "Stop(cause='c', workload='w', incarnation=1, why='because')"
+for wrong in (lambda: setattr(stop, "why", ""), lambda: Stop(CauseId("c"), WorkloadId("w"), 1)):
+    try:
+        wrong()
+    except (FrozenInstanceError, TypeError):
+        continue
+    raise AssertionError(wrong)
+"""
+
+
+@pytest.mark.parametrize("form", ["plain", "compiled"])
+def test_data_classes_are_what_they_are_uncompiled(form: str, compiled: Path) -> None:
+    """Frozen, compared by value, copied and pickled, whole or not at all."""
+    folder = compiled if form == "compiled" else None
+    command = [sys.executable, "-W", "error", "-c", DATA]
+    done = subprocess.run(
+        command, env=environment(folder), cwd=ROOT / "tests", capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
+
+
+WORKERS = """
+from gpufair.sim import Cluster, Setting, compare, worlds
+
+if __name__ == "__main__":
+    scenario = worlds.world("steady").make(Setting(Cluster.parse("2x8"), days=0.2, seed=1))
+    for jobs in (1, 2):
+        runs = compare(scenario, ("fair-share", "fifo"), jobs=jobs)
+        print({name: (run.story.events, run.story.decisions) for name, run in runs.items()})
+"""
+
+
+def test_runs_go_to_other_processes_and_back(compiled: Path, tmp_path: Path) -> None:
+    """`gpufair compare --jobs 2` on the compiled core."""
+    script = tmp_path / "runs.py"
+    script.write_text(WORKERS, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=environment(compiled),
+        cwd=ROOT / "tests",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    here, there = done.stdout.splitlines()
+    assert here == there
