@@ -290,6 +290,7 @@ async def _open(
         embedded=embedded,
         pods=pods,
         certificates=certificates,
+        kubernetes=kubernetes,
     )
     return it, agents, listener
 

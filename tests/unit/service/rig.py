@@ -19,6 +19,7 @@ from gpufair.core.state import State
 from gpufair.core.units import HOUR, SECOND, AllocationPath, Instant, Millis, NodeName, WorkloadId
 from gpufair.service.api import build_app
 from gpufair.service.backends.cpu_pool import CpuPool
+from gpufair.service.backends.kubernetes.pools import KubernetesPools
 from gpufair.service.backends.local import remotes
 from gpufair.service.identity.attempts import Attempts
 from gpufair.service.identity.auth import Authenticator
@@ -27,6 +28,7 @@ from gpufair.service.lifecycle import bootstrap
 from gpufair.service.lifecycle.lifetime import Lifetime
 from gpufair.service.nodes.agents import AgentHub
 from gpufair.service.nodes.dispatch import Dispatcher
+from gpufair.service.nodes.pods import PodLines
 from gpufair.service.runtime.runtime import Options, Runtime
 from gpufair.service.settings.budgets import Budgets
 from gpufair.service.settings.config import Config, ServiceOptions
@@ -146,6 +148,8 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
         Attempts(config.service.wrong_tokens_per_minute),
     )  # fmt: skip
     await authenticator.use_hub(config.hub)
+    pods = PodLines(runtime.now)
+    kubernetes = await KubernetesPools.open(config, runtime, hub, dispatcher, pods, secrets, journal, lambda: None)
     it = Context(
         config=config,
         state_dir=folder,
@@ -161,6 +165,8 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
         started_at=clock.now(),
         version="test",
         embedded=True,
+        pods=pods,
+        kubernetes=kubernetes,
     )
     transport = httpx.ASGITransport(build_app(it))
     headers = {"Authorization": f"Bearer {secrets.operator_token()}"}
@@ -173,6 +179,7 @@ async def service_at(folder: Path, **changes: object) -> AsyncIterator[tuple[Con
     finally:
         it.lifetime.ending.set()
         await authenticator.close()
+        await kubernetes.close()
         await hub.close()
         await runtime.close()
         await journal.close()

@@ -85,3 +85,46 @@ async def test_a_mistake_changes_nothing(tmp_path: Path) -> None:
         file.unlink()
         assert (await client.post(f"{API}/reload", headers=operator)).status_code in (400, 409, 422)
         assert (await client.get(f"{API}/status", headers=bearer(it.secrets.user_token("ada")))).status_code == 200
+
+
+CLUSTER = """\
+[[pool]]
+name = "kube"
+backend = "kubernetes"
+
+[pool.kubernetes]
+image = "lab/kernel:1"
+service_url = "https://gpufair.lab:8443"
+kubeconfig = "kube.yaml"
+claim = "state"
+claim_path = "/var/lib/gpufair"
+
+[[profile]]
+name = "big"
+gpus = 8
+pod = { image = "lab/big:1" }
+"""
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: lab
+contexts: [{name: lab, context: {cluster: lab, user: lab}}]
+clusters: [{name: lab, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: lab, user: {}}]
+"""
+
+
+async def test_the_next_pod_of_a_profile_is_the_one_that_was_reloaded(tmp_path: Path) -> None:
+    """What is said to be in use is: pods of the cluster come of the new profiles, new ones and changed ones alike."""
+    (tmp_path / "kube.yaml").write_text(KUBECONFIG)
+    known = load_config(write(tmp_path, FIRST + CLUSTER, "a"))
+    changes = {name: getattr(known, name) for name in ("source", "budgets_file", "budgets", "users", "operators", "profiles", "pools")}
+    async with service_at(tmp_path / "state", **changes | {"budget_owners": {}}) as (it, client):
+        assert it.kubernetes is not None
+        (cluster,) = it.kubernetes.clusters
+        assert [cluster.site.template_of(name).image for name in ("big", "new")] == ["lab/big:1", ""]
+        new = CLUSTER.replace("lab/big:1", "lab/big:2") + CLUSTER[CLUSTER.index("[[profile]]") :].replace("big", "new")
+        write(tmp_path, FIRST + new, "a")
+        answer = await client.post(f"{API}/reload", headers=bearer(it.secrets.operator_token()))
+        assert "profiles" in answer.json()["changed"], answer.text
+        assert [cluster.site.template_of(name).image for name in ("big", "new")] == ["lab/big:2", "lab/new:1"]

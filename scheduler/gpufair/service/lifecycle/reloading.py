@@ -78,6 +78,8 @@ class Reloader:
         await it.authenticator.use_hub(config.hub)
         it.authenticator.configure(config.users, config.operators, config.budget_owners, config.auditors)
         await asyncio.to_thread(write_tokens, it.state_dir, it.secrets, config)
+        if it.kubernetes is not None:
+            it.kubernetes.configure(config)
         self._app.state.context = replace(it, config=config)
 
     async def _logged(self) -> None:

@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 
 from gpufair.core.units import Instant
 from gpufair.service.backends.cpu_pool import CpuPool
+from gpufair.service.backends.kubernetes.pools import KubernetesPools
 from gpufair.service.identity.auth import Authenticator, Principal
 from gpufair.service.identity.links import Links
 from gpufair.service.identity.secrets import Secrets
@@ -49,6 +50,7 @@ class Context:
     links: Links = field(default_factory=Links)
     pods: PodLines = field(default_factory=PodLines)
     certificates: Certificates | None = None
+    kubernetes: KubernetesPools | None = None
 
 
 def context(connection: HTTPConnection) -> Context:

@@ -32,8 +32,11 @@ def kept_pools(config: Config) -> tuple[str, ...]:
 class KubernetesPools:
     """The clusters of a service. ``open``, ``start``, ``close``."""
 
-    def __init__(self, clusters: Sequence[KubernetesCluster], lines: PodLines) -> None:
+    def __init__(
+        self, clusters: Sequence[KubernetesCluster], lines: PodLines, templates: dict[str, PodTemplate] | None = None
+    ) -> None:
         self.clusters = tuple(clusters)
+        self._templates = {} if templates is None else templates
         if self.clusters:
             lines.on_reports = self._heard
 
@@ -63,7 +66,7 @@ class KubernetesPools:
             return cls((), lines)
         from gpufair.service.backends.kubernetes.cluster import KubernetesCluster, new_identity  # noqa: PLC0415  # heavy; a laptop need not pay
 
-        templates = {profile.name: profile.pod for profile in config.profiles}
+        templates = _templates(config)
 
         def template_of(profile: str) -> PodTemplate:
             return templates.get(profile) or PodTemplate()
@@ -88,7 +91,12 @@ class KubernetesPools:
             for cluster in clusters:
                 await cluster.close()
             raise
-        return cls(clusters, lines)
+        return cls(clusters, lines, templates)
+
+    def configure(self, config: Config) -> None:
+        """Use the profiles of this configuration from now on; what runs keeps the pod that it has."""
+        self._templates.clear()
+        self._templates.update(_templates(config))
 
     def start(self) -> None:
         """Begin to watch, and to carry out."""
@@ -106,3 +114,7 @@ class KubernetesPools:
                 await cluster.heard(pod, reports)
                 return
         raise UnknownPod(pod)
+
+
+def _templates(config: Config) -> dict[str, PodTemplate]:
+    return {profile.name: profile.pod for profile in config.profiles if profile.pod is not None}
