@@ -9,7 +9,15 @@ import pytest
 from gpufair.core.units import MINUTE, Instant, Millis
 from gpufair.node.pod_exits import PodExit
 from gpufair.service.backends.kubernetes.asked import Asked
-from gpufair.service.backends.kubernetes.explain import Ending, Verdict, gone, refused, verdict, waiting
+from gpufair.service.backends.kubernetes.explain import (
+    Ending,
+    Verdict,
+    gone,
+    lacks_our_secret,
+    refused,
+    verdict,
+    waiting,
+)
 from gpufair.service.backends.kubernetes.problems import problem_of
 from gpufair.wire import Report
 
@@ -96,10 +104,10 @@ def test_how_a_container_ended(found: dict[str, Any], ending: Ending, says: str)
         ({"reason": "Evicted", "message": "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi."}, Ending.FAILED, "wrote more to the disk of its node"),
         ({"reason": "Evicted", "message": 'Usage of EmptyDir volume "x" exceeds the limit "1Gi".'}, Ending.FAILED, "wrote more to the disk"),
         ({"reason": "DeadlineExceeded"}, Ending.FAILED, "activeDeadlineSeconds"),
-        ({"reason": "OutOfnvidia.com/gpu", "message": "Node didn't have enough resource"}, Ending.ELSEWHERE, "did not take its pod after all: nvidia.com/gpu"),
-        ({"reason": "OutOfcpu"}, Ending.ELSEWHERE, "did not take its pod after all: cpu"),
-        ({"reason": "UnexpectedAdmissionError", "message": "Allocate failed"}, Ending.ELSEWHERE, "the device plugin could not give it its GPUs (Allocate failed)"),
-        ({"reason": "NodeAffinity"}, Ending.ELSEWHERE, "its labels are not those"),
+        ({"reason": "OutOfnvidia.com/gpu", "message": "Node didn't have enough resource"}, Ending.NOT_TAKEN, "did not take its pod after all: nvidia.com/gpu"),
+        ({"reason": "OutOfcpu"}, Ending.NOT_TAKEN, "did not take its pod after all: cpu"),
+        ({"reason": "UnexpectedAdmissionError", "message": "Allocate failed"}, Ending.NOT_TAKEN, "the device plugin could not give it its GPUs (Allocate failed)"),
+        ({"reason": "NodeAffinity"}, Ending.NOT_TAKEN, "its labels are not those"),
         ({"reason": "NodeLost"}, Ending.ELSEWHERE, "its node gpu-01 is lost"),
         ({"reason": "Terminated", "message": "Pod was terminated in response to imminent node shutdown."}, Ending.ELSEWHERE, "is being shut down"),
         ({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]}, Ending.ELSEWHERE, "higher priority class"),
@@ -123,12 +131,14 @@ def test_how_the_cluster_ended_it(status: dict[str, Any], ending: Ending, says: 
         (waits("ImagePullBackOff", "manifest unknown"), Ending.FAILED, "its image lab/kernel:1 cannot be pulled (manifest unknown)"),
         (waits("ImagePullBackOff", "pull access denied"), Ending.FAILED, "imagePullSecrets"),
         (waits("ErrImageNeverPull"), Ending.NOT_STARTED, 'imagePullPolicy = "Never" forbids'),
-        (waits("CreateContainerConfigError", 'secret "s3" not found'), Ending.FAILED, 'cannot be configured (secret "s3" not found)'),
         (waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"), Ending.FAILED, "runAsNonRoot"),
-        (waits("CreateContainerError", "device busy"), Ending.NOT_STARTED, "could not be run on gpu-01 (device busy)"),
         (waits("RunContainerError", "exec format error"), Ending.FAILED, "cannot run the agent"),
+        (waits("RunContainerError", 'exec: "/usr/bin/python": stat /usr/bin/python: no such file or directory'), Ending.FAILED, "cannot run the agent"),
+        (waits("ImagePullBackOff", 'failed to resolve reference "docker.io/lab/kernel:1": docker.io/lab/kernel:1: not found'), Ending.FAILED, "correct its name"),
+        (waits("ImagePullBackOff", "manifest for lab/kernel:1 not found: manifest unknown"), Ending.FAILED, "correct its name"),
+        (waits("ImagePullBackOff", "unexpected status from HEAD request: 403 Forbidden"), Ending.FAILED, "imagePullSecrets"),
     ],
-)
+)  # fmt: skip
 def test_what_waiting_will_not_mend(found: dict[str, Any], ending: Ending, says: str) -> None:
     """It is told at once, not after ten minutes."""
     it = said(found)
@@ -146,6 +156,16 @@ def test_what_waiting_will_not_mend(found: dict[str, Any], ending: Ending, says:
         waits("ContainerCreating"),
         waits("ErrImagePull", "manifest unknown"),
         waits("ImagePullBackOff", "dial tcp: i/o timeout"),
+        waits("ImagePullBackOff", "dial tcp: lookup reg.lab on 10.0.0.10:53: server not found"),
+        waits("ImagePullBackOff", "lookup reg.lab: not found"),
+        waits("ImagePullBackOff", "unexpected status code 503 Service Unavailable: backend not found"),
+        waits("ImagePullBackOff", "failed to authorize: failed to fetch anonymous token: Get https://auth: dial tcp: connection refused"),
+        waits("CreateContainerConfigError", "failed to sync secret cache: timed out waiting for the condition"),
+        waits("CreateContainerConfigError", 'secret "s3" not found'),
+        waits("CreateContainerConfigError", 'secret "gpufair-w-1-0" not found'),
+        waits("CreateContainerError", "device busy"),
+        waits("CreateContainerError", "context deadline exceeded"),
+        waits("RunContainerError", "failed to create shim: /run/containerd/io.containerd.runtime.v2.task/k8s.io/1/log.json: no such file or directory"),
         pod(phase="Unknown"),
         {"metadata": {"name": "x", "creationTimestamp": "2027-01-15T07:00:00Z"}, "spec": {}, "status": {"phase": "Pending"}},
         {"metadata": {}},
@@ -162,6 +182,11 @@ def test_what_may_still_begin_or_runs(found: dict[str, Any]) -> None:
         (waits("ImagePullBackOff", "i/o timeout", **LATE), (), Ending.NOT_STARTED, "its image lab/kernel:1 cannot be pulled (i/o timeout); is the registry there?"),
         (pod(**LATE), (event("FailedAttachVolume", "Multi-Attach error for volume"),), Ending.NOT_STARTED, "a volume cannot be attached to its node (Multi-Attach"),
         (pod(**LATE), (event("FailedMount", 'persistentvolumeclaim "data" not found'),), Ending.FAILED, "an operator can make what is missing"),
+        (pod(**LATE), (event("FailedMount", 'secret "gpufair-w-1-0" not found'),), Ending.NOT_STARTED, "a volume cannot be mounted"),
+        (waits("CreateContainerConfigError", 'secret "s3" not found', **LATE), (), Ending.FAILED, 'cannot be configured (secret "s3" not found)'),
+        (waits("CreateContainerConfigError", "couldn't find key k in Secret n/s3", **LATE), (), Ending.FAILED, "make what is missing"),
+        (waits("CreateContainerConfigError", "failed to sync secret cache", **LATE), (), Ending.NOT_STARTED, "failed to sync secret cache"),
+        (waits("CreateContainerError", "device busy", **LATE), (), Ending.NOT_STARTED, "could not be run (device busy)"),
         (pod(**LATE), (event("FailedCreatePodSandBox", "cni"),), Ending.NOT_STARTED, "cannot give it a network (cni)"),
         (pod(**LATE), (event("Pulling"),), Ending.NOT_STARTED, "its image lab/kernel:1 is being pulled"),
         (pod(**LATE), (), Ending.NOT_STARTED, "the kubelet says nothing of it; `kubectl describe pod gpufair-w-1-0` may say more"),
@@ -239,3 +264,11 @@ def test_verdicts_as_reports() -> None:
         kind, body = Verdict(ending, "t").report()
         assert kind in (Report.__doc__ or "")
         assert isinstance(body, dict)
+
+
+def test_whose_secret_is_missing() -> None:
+    """Only that of its own name is made again."""
+    assert lacks_our_secret(pod(), [event("FailedMount", 'MountVolume.SetUp failed: secret "gpufair-w-1-0" not found')])
+    assert lacks_our_secret(waits("CreateContainerConfigError", 'secret "gpufair-w-1-0" not found'), [])
+    assert not lacks_our_secret(pod(), [event("FailedMount", 'secret "s3" not found')])
+    assert not lacks_our_secret(pod(), [event("Pulling", 'secret "gpufair-w-1-0" not found')])

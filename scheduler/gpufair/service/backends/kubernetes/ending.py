@@ -90,7 +90,7 @@ def last_report(verdict: Verdict | None, *, begun: bool) -> tuple[str, dict[str,
     """
     if verdict is None:
         return None
-    if verdict.ending in {Ending.ENDED, Ending.ELSEWHERE}:
+    if verdict.ending in {Ending.ENDED, Ending.ELSEWHERE, Ending.NOT_TAKEN}:
         # What never began is no idle session, that would be parked: it is queued again.
         return None if begun else verdict.report(busy=True)
     return verdict.report()

@@ -35,6 +35,7 @@ class Ending(StrEnum):
 
     ENDED = "ended"  # in order: its agent has said the rest
     ELSEWHERE = "elsewhere"  # through no fault of the workload: it is queued again
+    NOT_TAKEN = "not taken"  # by its node: likewise, but not at once, for it would be the same
     NOT_STARTED = "not started"  # perhaps by chance: it is tried again, a few times
     FAILED = "failed"  # the same would happen again: somebody has to change something first
 
@@ -158,7 +159,7 @@ def _failed(pod: Object) -> Verdict:
     if reason.startswith("OutOf") or reason in _ADMISSION:
         what = reason.removeprefix("OutOf") if reason.startswith("OutOf") else _ADMISSION[reason]
         return Verdict(
-            Ending.ELSEWHERE,
+            Ending.NOT_TAKEN,
             f"its node {node_of(pod)} did not take its pod after all: {what or 'no room'} ({said or reason}); it is queued again",
         )
     if why := _disrupted(pod):
@@ -269,10 +270,14 @@ def _ended(pod: Object) -> Verdict | None:
     )
 
 
+# Of what was to be run in the container; a runtime misses files of its own as well, for a while.
+_NO_AGENT: Final = re.compile(
+    r"executable file not found|No module named|exec format error|exec:? \"?[^\"\s:]+\"?: (?:stat \S+: )?(?:no such file or directory|permission denied)"
+)
+
+
 def _not_run(pod: Object, said: str, code: int) -> Verdict:
-    if re.search(
-        r"executable file not found|No module named|no such file or directory|permission denied|exec format error", said
-    ):
+    if _NO_AGENT.search(said):
         return Verdict(
             Ending.FAILED,
             f"its image {image_of(pod)} cannot run the agent ({said}); it needs python with jupyter-gpufair on its PATH, built for this machine",
@@ -312,8 +317,17 @@ _EXITS: Final[Mapping[PodExit, tuple[Ending, str]]] = {
 
 # -- it has not begun -----------------------------------------------------------------------------------------------
 
+# What a registry says of the image itself or of who asks for it, as runtimes quote it.
 _FOR_GOOD: Final = re.compile(
-    r"not found|manifest unknown|does not exist|unauthorized|authentication required|access denied|denied|forbidden|no match for platform",
+    r"manifest unknown|manifest \S+ not found|manifest for \S+ not found|name unknown|: not found\s*$|repository does not exist"
+    r"|unauthorized|authentication required|access denied|insufficient_scope|requested access to the resource is denied"
+    r"|no match for platform|\b403 Forbidden",
+    re.IGNORECASE,
+)
+# A registry that was not reached has said nothing.
+_PASSING: Final = re.compile(
+    r"\blookup |dial tcp|no such host|server misbehaving|timed? ?out|deadline exceeded|connection (?:refused|reset)|\bEOF\b|TLS handshake"
+    r"|too ?many ?requests|(?:status(?: code)?|:) (?:429|5\d\d)\b",
     re.IGNORECASE,
 )
 # Of events, what keeps a pod from beginning.
@@ -326,8 +340,11 @@ _TROUBLES: Final[Mapping[str, str]] = {
     "FailedCreatePodContainer": "its node cannot make a container",
 }
 _MISSING: Final = re.compile(
-    r"(persistentvolumeclaim|secret|configmap)s? \"?[\w./-]+\"? (?:not found|is being deleted)", re.IGNORECASE
+    r"(persistentvolumeclaim|secret|configmap)s? \"?([\w./-]+)\"? (?:not found|is being deleted)", re.IGNORECASE
 )
+_NO_KEY: Final = re.compile(r"couldn't find key|references non-existent (?:secret|config) key", re.IGNORECASE)
+# What a kubelet says of the pod as it was written: no second look changes that.
+_AS_IT_IS: Final = re.compile(r"runAsNonRoot|runAsUser|non-numeric user|invalid (?:variable|environment)", re.IGNORECASE)
 
 
 def _hopeless(pod: Object) -> Verdict | None:
@@ -338,7 +355,7 @@ def _hopeless(pod: Object) -> Verdict | None:
         return Verdict(
             Ending.FAILED, f"{image} is no name of an image; an operator can correct it in the profile's pod"
         )
-    if reason == "ImagePullBackOff" and _FOR_GOOD.search(said):
+    if reason == "ImagePullBackOff" and _FOR_GOOD.search(said) and not _PASSING.search(said):
         return Verdict(
             Ending.FAILED,
             f"its image {image} cannot be pulled ({said}); an operator can correct its name or its imagePullSecrets in the profile's pod",
@@ -348,14 +365,22 @@ def _hopeless(pod: Object) -> Verdict | None:
             Ending.NOT_STARTED,
             f'{node_of(pod)} does not have the image {image}, and imagePullPolicy = "Never" forbids to pull it',
         )
-    if reason == "CreateContainerConfigError":
-        return Verdict(
-            Ending.FAILED,
-            f"its container cannot be configured ({said or 'no reason given'}); an operator can make what is missing, or mend the profile's pod",
-        )
-    if reason in {"CreateContainerError", "RunContainerError"}:
+    if reason == "CreateContainerConfigError" and _AS_IT_IS.search(said):
+        return Verdict(Ending.FAILED, _unconfigured(said))
+    if reason in {"CreateContainerError", "RunContainerError"} and _NO_AGENT.search(said):
         return _not_run(pod, said, 128)
     return None
+
+
+def _unconfigured(said: str) -> str:
+    return f"its container cannot be configured ({said or 'no reason given'}); an operator can make what is missing, or mend the profile's pod"
+
+
+def lacks_our_secret(pod: Object, events: Iterable[Object]) -> bool:
+    """Whether it cannot begin since the Secret that we made for it is not there (any more)."""
+    trouble = _trouble(events)
+    said = (waits_for(pod)[1], "" if trouble is None else trouble[1])
+    return any((found := _MISSING.search(one)) is not None and found[2] == name_of(pod) for one in said)
 
 
 def _too_late(pod: Object, events: tuple[Object, ...], start_within: Millis) -> Verdict:
@@ -366,12 +391,17 @@ def _too_late(pod: Object, events: tuple[Object, ...], start_within: Millis) -> 
             Ending.NOT_STARTED,
             f"{begun}: its image {image_of(pod)} cannot be pulled ({said or 'no reason given'}); is the registry there?",
         )
+    if reason == "CreateContainerConfigError":
+        lacks = _MISSING.search(said) or _NO_KEY.search(said)
+        return Verdict(Ending.FAILED if lacks else Ending.NOT_STARTED, f"{begun}: {_unconfigured(said)}")
+    if reason in {"CreateContainerError", "RunContainerError"}:
+        return Verdict(Ending.NOT_STARTED, f"{begun}: its container could not be run ({said or 'no reason given'})")
     trouble = _trouble(events)
     if trouble is None:
         what = waiting(pod, events) or "the kubelet says nothing of it"
         return Verdict(Ending.NOT_STARTED, f"{begun}: {what}; `kubectl describe pod {name_of(pod)}` may say more")
     kind, why = trouble
-    if _MISSING.search(why):
+    if (missing := _MISSING.search(why)) and missing[2] != name_of(pod):  # of its own name it is ours to make
         return Verdict(
             Ending.FAILED,
             f"{begun}: {_TROUBLES[kind]} ({why}); an operator can make what is missing, or mend the profile's pod",

@@ -276,7 +276,7 @@ async def _bind(site: Site, key: PodKey, place: Place, made: Made) -> None:
         made.see(pod)
         node = (pod.get("spec") or {}).get("nodeName")
         if node and node != place.host:
-            raise Refused(Verdict(Ending.ELSEWHERE, f"somebody else has bound its pod, to {node}; is there a second scheduler of this name?")) from conflict
+            raise Refused(Verdict(Ending.NOT_TAKEN, f"somebody else has bound its pod, to {node}; is there a second scheduler of this name?")) from conflict
         if not node:
             raise  # it is being deleted
         return

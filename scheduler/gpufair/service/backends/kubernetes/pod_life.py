@@ -21,6 +21,7 @@ from gpufair.service.backends.kubernetes.explain import Ending, Verdict
 from gpufair.service.backends.kubernetes.names import PodKey, pod_name
 from gpufair.service.backends.kubernetes.placing import Place, Waits
 from gpufair.service.backends.kubernetes.problems import KubernetesProblem, Throttled, Unauthorized, Unavailable
+from gpufair.service.backends.kubernetes.refusals import MOST
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.watch import Object
 from gpufair.service.nodes.left_behind import left_behind, taken
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 FINAL_WORD_S: Final = 1.0  # that reports on their way have to arrive when their pod has ended
 LOOK_S: Final = 2.0  # between two looks at a pod that has not begun, for its owner
 BLIP_S: Final = 2.0  # a trouble that is over by then is not worth a word
+CONFIDE_S: Final = 10.0  # between two looks for a Secret that somebody deletes
 AGAIN_S: Final = 1.0  # until it is asked for once more
 STOP_S: Final = 10.0  # from a stop to SIGKILL
 _log = logging.getLogger(__name__)
@@ -67,6 +69,8 @@ class PodLife:
         self._pause = Pause(0.1, 5.0)
         self._remarked, self._trouble_since = "", 0.0
         self._begun_at = self._ended_at = 0.0
+        self._confide_at = 0.0  # its Secret anew, not sooner
+        self._held_until: float | None = None  # as its node has refused it
 
     @property
     def workload(self) -> tuple[str, int]:
@@ -181,15 +185,15 @@ class PodLife:
             return await self._go(self.leaving)
         if self.start is not None and not self._asked_in:
             self._call_in(self.start)
-        if self.start is not None and not self.made.bound:
-            assert self.place is not None
-            await self._await_lease()
-            try:
+        try:
+            if self.start is not None and not self.made.bound:
+                assert self.place is not None
+                await self._await_lease()
                 await placing.next_step(self._site, self.key, self.place, self.start, self.made)
-            except placing.Refused as refused:
-                return self._give_up(refused.verdict)
-            return 0.0
-        return await self._look_on()
+                return 0.0
+            return await self._look_on()
+        except placing.Refused as refused:
+            return self._give_up(refused.verdict)
 
     async def _await_lease(self) -> None:
         """Raises ``Waits`` where this service may not write for longer than a moment."""
@@ -219,6 +223,10 @@ class PodLife:
         if (verdict := explain.verdict(self.seen, events, now=now, start_within=within)) is not None:
             return self._give_up(verdict)
         await self._remark(explain.waiting(self.seen, events))
+        if self.start is not None and explain.lacks_our_secret(self.seen, events) and time.monotonic() >= self._confide_at:
+            assert self.place is not None
+            self._confide_at, self.made.secret = time.monotonic() + CONFIDE_S, False
+            await placing.next_step(site, self.key, self.place, self.start, self.made)
         return LOOK_S
 
     def _give_up(self, verdict: Verdict) -> float:
@@ -249,6 +257,8 @@ class PodLife:
         left_s = self._ended_at + FINAL_WORD_S - now
         if not self._worded and self._site.lines.heard(self.name) and left_s > 0:
             return left_s
+        if (held_s := await self._held_back()) > 0:
+            return held_s
         if self._agent is not None:
             await self._take_what_was_left(self._agent)
             await self._tell_end(self._agent)
@@ -259,6 +269,25 @@ class PodLife:
         elif await remove(self._site, self.name, self.made, Leaving(0.0)):
             return self._missed()
         return None
+
+    async def _held_back(self) -> float:
+        """For how long yet nobody is told that its node has not taken it: it would be sent there again at once."""
+        ordered = self.leaving is not None and self.verdict is None
+        if self._agent is None or self.place is None or self._worded or ordered:
+            return 0.0
+        now, workload = time.monotonic(), str(self.key.workload)
+        if self._held_until is None:
+            verdict = self.verdict or self._judged()
+            self._held_until = now
+            unseen = verdict is not None and verdict.ending is Ending.ELSEWHERE and not (self.seen is not None and ran(self.seen))
+            if verdict is None or not (unseen or verdict.ending is Ending.NOT_TAKEN):
+                self._site.refusals.forget(workload, self.place.node)
+                return 0.0
+            count, pause_s = self._site.refusals.note(workload, self.place.node)
+            self._held_until += pause_s
+            self.verdict = verdict if count < MOST else Verdict(Ending.NOT_STARTED, f"{count} times in a row {verdict.text}")
+            await self._remark(f"{verdict.text}, in {pause_s:g} s")
+        return self._held_until - now
 
     async def _take_what_was_left(self, agent: VirtualAgent) -> None:
         """What its agent could tell no service before it had to end."""
@@ -324,7 +353,10 @@ def terminal(pod: Object) -> bool:
 
 def begun(pod: Object) -> bool:
     """Whether its container runs, or ran."""
-    if terminal(pod):
-        return True
+    return terminal(pod) or ran(pod)
+
+
+def ran(pod: Object) -> bool:
+    """Whether its container runs, or ran, as far as its node says."""
     states = [one.get("state") or {} for one in (pod.get("status") or {}).get("containerStatuses") or []]
     return any("running" in state or "terminated" in state for state in states)
