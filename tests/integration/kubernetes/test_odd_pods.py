@@ -29,6 +29,8 @@ async def write_on(it: World, pod: str, **changes: dict[str, str | None]) -> Non
         {"annotations": {names.INCARNATION: "1" * 5000}},
         {"annotations": {names.RANK: "９"}},
         {"labels": {names.WORKLOAD: "somebody-elses"}},
+        {"labels": {names.MANAGED_BY: None}},
+        {"labels": {names.POOL: "other"}},
     ],
 )
 async def test_a_pod_that_cannot_be_read_hides_no_other(tmp_path: Path, server: Server, changes: dict[str, Any]) -> None:
@@ -47,7 +49,8 @@ async def test_a_pod_that_cannot_be_read_hides_no_other(tmp_path: Path, server: 
         healthy = await backend.get("w2")
         assert (healthy.phase, healthy.incarnation) == (Phase.RUNNING, 1)
         await backend.await_node(node, gpus=2, free=0)
-        assert sorted(pod["metadata"]["name"] for pod in await it.pods()) == ["gpufair-w1-1-0", "gpufair-w2-1-0"]
+        found = await it.api.call("GET", it.path)
+        assert sorted(pod["metadata"]["name"] for pod in found["items"]) == ["gpufair-w1-1-0", "gpufair-w2-1-0"]
         await it.kubelets.stop("gpufair-w1-1-0")  # by an operator, who has read it
         await backend.await_incarnation("w1", 2)
         await until("no problem", lambda: not backend.hub.health(node)["problems"])

@@ -108,6 +108,11 @@ def test_pods_of_a_pool() -> None:
     assert names.is_ours(pod, "a100")
     assert not names.is_ours(pod, "h100")
     assert not names.is_ours({"metadata": {}})
+    assert not names.was_ours(pod, "a100")
+    del pod["metadata"]["labels"][names.MANAGED_BY]
+    assert names.was_ours(pod, "a100")
+    assert not names.was_ours(pod, "h100")
+    assert not names.was_ours({"metadata": {}}, "a100")
     assert names.selector("a100") == "app.kubernetes.io/managed-by=gpufair,gpufair.io/pool=a100"
 
 

@@ -27,7 +27,7 @@ from gpufair.service.backends.kubernetes.placing import Place
 from gpufair.service.backends.kubernetes.pod_life import PodLife
 from gpufair.service.backends.kubernetes.requests import Requests
 from gpufair.service.backends.kubernetes.site import Site
-from gpufair.service.backends.kubernetes.strangers import Strangers, home_of, said_of
+from gpufair.service.backends.kubernetes.strangers import NOBODYS, Strangers, home_of, said_of
 from gpufair.service.backends.kubernetes.survey import Booked, Kept
 from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
 from gpufair.service.backends.kubernetes.watch import Change, Object, Reflector
@@ -140,6 +140,8 @@ class KubernetesCluster:
         elif deleted or not ours:
             if here:
                 self._strangers.forget(name)
+            if here and not deleted and names.was_ours(pod, self.site.pool):
+                self._strangers.judge(pod, NOBODYS)
             self.foreign.observe(change)
             self._dirty.set()
         else:

@@ -99,6 +99,12 @@ def is_ours(obj: Mapping[str, Any], pool: str | None = None) -> bool:
     return found.get(MANAGED_BY) == MANAGER and (pool is None or found.get(POOL) == label_value(pool))
 
 
+def was_ours(obj: Mapping[str, Any], pool: str) -> bool:
+    """Whether it says, by annotations alone, that we made it for this pool: somebody has taken a label off it."""
+    noted = _mapping(obj, "annotations")
+    return not is_ours(obj, pool) and WORKLOAD in noted and noted.get(POOL) == pool
+
+
 def key_of(obj: Mapping[str, Any]) -> PodKey:
     """Which pod an object of ours is, or belongs to.
 

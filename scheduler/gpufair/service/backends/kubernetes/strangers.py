@@ -16,6 +16,7 @@ from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of
 from gpufair.service.backends.kubernetes.watch import Object
 
 SHOWN: Final = 10  # sentences that stand at one node
+NOBODYS: Final = "it keeps its GPUs until it is deleted, and nobody uses them"
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +40,7 @@ class Strangers:
         """Which start each of them is, of those that can be read."""
         keys: dict[str, PodKey] = {}
         for name, pod in self._pods.items():
-            if (key := self.judge(pod, "it keeps its GPUs until it is deleted, and nobody uses them")) is not None:
+            if (key := self.judge(pod, NOBODYS)) is not None:
                 keys[name] = key
         return keys
 
