@@ -647,3 +647,24 @@ async def test_who_waits_for_closed_nodes_hears_what_keeps_them_closed(tmp_path:
         await agent.report("remark", "w", text="its node is short of memory.")
         said = (await client.get(f"{API}/workloads/w/why")).json()["sentence"]
         assert said.startswith("Its node is short of memory. It is starting on"), said
+
+
+async def test_how_a_node_was_lost_is_news_until_it_runs_again(tmp_path: Path) -> None:
+    """It says that it is queued as long as it is, and nothing of it once the kernel is up."""
+    why = "its node n1 did not take its pod after all: cpu (OutOfcpu)"
+    async with service_at(tmp_path) as (it, client):
+        agent = FakeAgent(it, client)
+        await agent.hello()
+        await client.post(f"{API}/workloads", json={"id": "w", "allocation": "a", "gpus": 1, "user": "ada", "launch": LAUNCH})
+        await agent.commands()
+        await client.post(f"{API}/nodes/n1/cordon")
+        await agent.report("released", "w", busy=True, why=f"{why}; it is queued again")
+        assert (await view(client))["remark"] == f"{why}; it is queued again"
+        await client.post(f"{API}/nodes/n1/uncordon")
+        now = await view(client)
+        assert (now["state"], now["remark"]) == ("starting", why)
+        await agent.report("serving", "w", incarnation=2, generation=1, connection=PORTS, devices=["virtual-0"])
+        assert (await view(client))["remark"] == ""
+        sentence = (await client.get(f"{API}/workloads/w/why")).json()["sentence"]
+        assert sentence.startswith("It runs on"), sentence
+        assert "did not take" not in sentence

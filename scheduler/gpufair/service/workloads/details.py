@@ -7,11 +7,12 @@ where a running kernel listens. Holds no secret.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Final
 
 from gpufair.core.model import CheckpointRef, Outcome
 
 KEPT_CHECKPOINTS = 20
+QUEUED_AGAIN: Final = "; it is queued again"  # how a word about the loss of a node ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from gpufair.service.storage.budget_requests import Requests
 from gpufair.service.storage.stays import Writes
 from gpufair.service.storage.store import NewEntry
 from gpufair.service.workloads import dependencies, moving, notices, standin
-from gpufair.service.workloads.details import Detail
+from gpufair.service.workloads.details import QUEUED_AGAIN, Detail
 from gpufair.service.workloads.notices import Notice
 
 EMPTY = Detail()
@@ -155,7 +155,9 @@ class Turn:
             case act.Start():
                 # Kernels are counted anew in each incarnation. Whoever compares (incarnation, generation) must not meet
                 # the new incarnation with the last one's count: its first kernel would look like one of the past.
-                self.set_detail(action.workload, replace(self._kept(action.workload, 0), move=None))
+                # How it lost its last node is news until its kernel is up; that it is queued is none any more.
+                kept = self._kept(action.workload, 0)
+                self.set_detail(action.workload, replace(kept, move=None, died_of=kept.died_of.removesuffix(QUEUED_AGAIN)))
             case act.Stop() | act.Requeue() | act.Park() | act.End():
                 self.set_detail(action.workload, self._kept(action.workload, detail.generation))
             case _:

@@ -64,6 +64,7 @@ class KubernetesPools:
         pools = [(pool.name, pool.kubernetes) for pool in config.pools if pool.kubernetes is not None]
         if not pools:
             return cls((), lines)
+        from gpufair.service.backends.kubernetes.checkup import places  # noqa: PLC0415  # heavy; a laptop need not pay
         from gpufair.service.backends.kubernetes.cluster import KubernetesCluster, new_identity  # noqa: PLC0415  # heavy; a laptop need not pay
 
         templates = _templates(config)
@@ -81,6 +82,8 @@ class KubernetesPools:
                         "saved only if a profile's volumes bring that folder; name a claim in [pool.kubernetes], or an object "
                         "store as url in [checkpoints]", name,
                     )  # fmt: skip
+                for found in places(options):
+                    _log.warning("pool %s: %s; %s", name, found.said, found.advice)
                 cluster = await KubernetesCluster.open(
                     name, options, runtime=runtime, hub=hub, dispatcher=dispatcher, lines=lines, key=key,
                     template_of=template_of, deposed=deposed, identity=identity,
