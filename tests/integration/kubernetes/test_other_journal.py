@@ -10,6 +10,7 @@ import pytest
 
 from gpufair.core.model import Phase
 from gpufair.service.backends.kubernetes.marks import ANNOTATION
+from gpufair.service.backends.kubernetes.watch import Object
 from tests.integration.kubernetes.conftest import Server
 from tests.integration.kubernetes.inside import World, until, world
 
@@ -94,3 +95,39 @@ async def test_an_older_backup_ends_nothing_that_began_after_it(tmp_path: Path, 
         backend = await it.begin()
         for name in ("before", "after"):
             assert (await backend.await_phase(name, Phase.RUNNING)).incarnation == 1
+
+
+async def test_pods_of_another_state_folder_are_left_alone_without_a_lease(tmp_path: Path, server: Server) -> None:
+    """It was deleted, or the other service has one of another name: their GPUs are taken, and the node says whose they are."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    async with world(first, server) as it:
+        backend = await it.begin()
+        await backend.submit("w", gpus=3)
+        await backend.await_phase("w", Phase.RUNNING)
+        await it.end()
+        await it.api.call("DELETE", lease_of(server))
+
+        it.folder = second
+        backend = await it.begin()
+        await backend.await_node(it.named("n1"), gpus=1)
+        await until("the Lease", lambda: backend.cluster.site.lease.held)
+        await backend.submit("x", gpus=1)
+        await backend.await_phase("x", Phase.RUNNING)
+        await asyncio.sleep(LOOKS_S)
+        problems = backend.hub.health(it.named("n1"))["problems"]
+        assert any("another state folder" in one for one in problems), problems
+        assert sorted(pod["metadata"]["name"] for pod in await it.pods()) == ["gpufair-w-1-0", "gpufair-x-1-0"]
+        await backend.submit("w", gpus=1)  # of the same name
+        await backend.cancel("x")
+        ended = await backend.await_phase("w", Phase.ENDED)
+        assert "is none of ours" in ended.reason
+        (left,) = await until("theirs alone", lambda: alone(it))
+        assert left["metadata"]["name"] == "gpufair-w-1-0"
+        assert "deletionTimestamp" not in left["metadata"]
+
+
+async def alone(it: World) -> list[Object] | None:
+    found = await it.pods()
+    return found if len(found) == 1 else None

@@ -77,6 +77,10 @@ class Secrets:
         """What the requests of the agent in a pod carry; good for the routes of that pod only."""
         return self._derive(f"pod:{pod}")
 
+    def public_name(self) -> str:
+        """Public: tells the services of this state folder from those of others."""
+        return self._derive("public name")[:32]
+
     def journal_mark(self, seq: int, digest: str) -> str:
         """Public: says that whoever has this secret has a journal with this entry, and nothing of either."""
         return self._derive(f"journal:{seq}:{digest}")[:32]

@@ -59,7 +59,7 @@ class KubernetesCluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty = asyncio.Event()
         self._requests = Requests()
-        self._strangers = Strangers()
+        self._strangers = Strangers("" if site.options.take_over else site.secrets.public_name())
         self._booked = Booked()
         self._meeting: float | None = 0.0  # since when it is waited for nodes to say hello; None: no more
         self._nodes = Reflector(site.api, "/api/v1/nodes", changed=lambda _: self._dirty.set())
@@ -305,7 +305,7 @@ class KubernetesCluster:
             known.claim(agent, place)
             return known
         life = PodLife(self.site, agent, key, place, mates=self.lives)
-        if (stranger := self._strangers.take(life.name)) is not None:
+        if not self._strangers.anothers(life.name) and (stranger := self._strangers.take(life.name)) is not None:
             life.observe(stranger)
         self._live(life)
         return life

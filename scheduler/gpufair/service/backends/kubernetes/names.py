@@ -32,6 +32,7 @@ MIN_RUNTIME: Final = f"{DOMAIN}/min-runtime"
 GANG: Final = f"{DOMAIN}/gang"
 GANG_SIZE: Final = f"{DOMAIN}/gang-size"
 RESUMABLE: Final = f"{DOMAIN}/resumable"
+SERVICE: Final = f"{DOMAIN}/service"  # annotation of our pods: of which state folder the service is that made it
 LONGEST: Final = 63  # of a label's value, and of a name that is a host's, too
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 # Python reads no number of thousands of digits, which an annotation may have; nobody starts anything so often.
@@ -103,6 +104,11 @@ def was_ours(obj: Mapping[str, Any], pool: str) -> bool:
     """Whether it says, by annotations alone, that we made it for this pool: somebody has taken a label off it."""
     noted = _mapping(obj, "annotations")
     return not is_ours(obj, pool) and WORKLOAD in noted and noted.get(POOL) == pool
+
+
+def of_another(pod: Mapping[str, Any], service: str) -> bool:
+    """Whether a pod says that a service with another state folder has made it."""
+    return str(_mapping(pod, "annotations").get(SERVICE) or service) != service
 
 
 def key_of(obj: Mapping[str, Any]) -> PodKey:

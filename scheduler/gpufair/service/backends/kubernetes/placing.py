@@ -18,7 +18,7 @@ from gpufair.node.pod_config import PodConfig
 from gpufair.service.backends.kubernetes import explain, manifests
 from gpufair.service.backends.kubernetes.explain import Ending, Verdict
 from gpufair.service.backends.kubernetes.manifests import BadManifest, PodOrder
-from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, pod_name
+from gpufair.service.backends.kubernetes.names import SERVICE, NotOurs, PodKey, key_of, of_another, pod_name
 from gpufair.service.backends.kubernetes.problems import Conflict, Forbidden, Invalid, Missing, Unavailable
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.settings.pod_storage import STATE_DIR
@@ -135,6 +135,7 @@ async def _make(site: Site, key: PodKey, place: Place, start: Command, made: Mad
         manifest = manifests.pod(order, site.options, site.template_of(str(args.launch.get(POD_PROFILE) or "")))
     except BadManifest as err:
         raise Refused(Verdict(Ending.FAILED, str(err))) from err
+    manifest["metadata"]["annotations"][SERVICE] = site.secrets.public_name()
     if site.options.claim:
         try:
             await asyncio.to_thread(_make_folders, order, manifest)
@@ -163,7 +164,7 @@ async def _found(site: Site, key: PodKey, conflict: Conflict) -> Mapping[str, An
     except Missing:
         raise conflict from None  # it is gone already: the next try makes one
     try:
-        ours = key_of(pod) == key
+        ours = key_of(pod) == key and not of_another(pod, site.secrets.public_name())
     except NotOurs:
         ours = False
     if not ours:

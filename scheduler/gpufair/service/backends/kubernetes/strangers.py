@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gpufair.core.errors import UnknownWorkload
 from gpufair.core.state import State
-from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of
+from gpufair.service.backends.kubernetes.names import NotOurs, PodKey, key_of, of_another
 from gpufair.service.backends.kubernetes.watch import Object
 
 SHOWN: Final = 10  # sentences that stand at one node
@@ -21,15 +21,21 @@ _log = logging.getLogger(__name__)
 
 
 class Strangers:
-    """Pods of our namespace, by name."""
+    """Pods of our namespace, by name. ``service``: who may end those that it made; "": all are taken for its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, service: str = "") -> None:
+        self._service = service
         self._pods: dict[str, Object] = {}
         self._wrong: dict[str, tuple[str, str]] = {}  # its node and what is wrong, of those that cannot be read
 
     def found(self, pod: Object) -> None:
         """It is there, and no life is known that it belongs to."""
         self._pods[_name(pod)] = pod
+
+    def anothers(self, name: str) -> bool:
+        """Whether the one of this name is there, and another service's."""
+        pod = self._pods.get(name)
+        return pod is not None and bool(self._service) and of_another(pod, self._service)
 
     def take(self, name: str) -> Object | None:
         """It is somebody's now; None: there is none of this name."""
@@ -56,6 +62,12 @@ class Strangers:
             if name not in self._wrong:
                 _log.exception("the labels of pod %s cannot be read", name)
             self._complain(pod, f"pod {name!r} has labels that cannot be read; {so}")
+            return None
+        if self._service and of_another(pod, self._service):
+            self._complain(
+                pod,
+                f"pod {name!r} was made by a service with another state folder; {so}; give each service a namespace or a pool name of its own",
+            )
             return None
         self._wrong.pop(name, None)
         return key
