@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -38,6 +39,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place, state = folder / "binder", folder / "state"
     shutil.copytree(BINDER, place)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # an environment that is active
         patch.setenv("GPUFAIR_STATE_DIR", str(state))
         patch.setenv("GPUFAIR_CONFIG", str(place / "gpufair.toml"))
         yield place
