@@ -62,7 +62,7 @@ async def test_a_pod_that_never_begins_is_not_made_again_at_once(
         await until("a second try", lambda: len(refusing.pods) >= 2)
         await asyncio.sleep(STORM_S)
         assert len(refusing.pods) <= 4  # after 0, 1, 3 and 7 s
-        assert "it is queued again" in backend.remark("w")
+        assert backend.remark("w").startswith(("its node ", "its pod "))  # why; that it is queued again is dropped at the next try
         refusing.on = False
         await backend.await_phase("w", Phase.RUNNING)
 
