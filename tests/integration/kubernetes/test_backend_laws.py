@@ -112,7 +112,8 @@ async def test_nothing_is_doubled_and_nothing_is_stuck(fake_cluster: Cluster, tm
         await asyncio.to_thread(it.server.fake.mend)
         last = it.backend
         assert last is not None
-        await until("all that are placed to run", lambda: last.runtime.read(placed), 60)
+        # Each time that a node did not take a pod it is waited longer: 1, 2, 4, 8 and 16 s.
+        await until("all that are placed to run", lambda: last.runtime.read(placed), 150)
         for name in names:
             try:
                 await last.cancel(name)
