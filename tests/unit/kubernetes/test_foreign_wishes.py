@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpufair.core.model import Kind, Shape
@@ -223,6 +223,7 @@ LONG = st.builds(lambda text, times: text * times, st.sampled_from(["1", "9" * 1
 TEXTS = st.dictionaries(SAID, st.text(max_size=40) | LONG, max_size=5)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # long texts, on a busy machine
 @given(st.lists(st.tuples(TEXTS, TEXTS, st.sampled_from(["speech", "two", "vision"])), max_size=4))
 def test_whatever_a_pod_says_of_itself_the_others_are_read(odd: list[tuple[dict[str, str], dict[str, str], str]]) -> None:
     """Anybody may write anything on his own pods: he is told, briefly, and everybody else is submitted as ever."""
