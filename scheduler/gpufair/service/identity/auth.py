@@ -291,11 +291,7 @@ class Authenticator:
             Unauthorized: The token is nobody's.
             Forbidden: It is somebody's, but not that agent's.
         """
-        token = _bearer(authorization)
-        if hmac.compare_digest(token, self._secrets.agent_token(node).encode()):
-            return Principal(Role.AGENT, node)
-        self.person(authorization)
-        raise Forbidden(f"only the agent of node {node!r} may speak for it")
+        return self._agent(authorization, node, self._secrets.agent_token(node), f"of node {node!r}")
 
     def pod(self, authorization: str | None, pod: str) -> Principal:
         """The agent in ``pod``.
@@ -304,11 +300,13 @@ class Authenticator:
             Unauthorized: The token is nobody's.
             Forbidden: It is somebody's, but not that agent's.
         """
-        token = _bearer(authorization)
-        if hmac.compare_digest(token, self._secrets.pod_token(pod).encode()):
-            return Principal(Role.AGENT, pod)
+        return self._agent(authorization, pod, self._secrets.pod_token(pod), f"in pod {pod!r}")
+
+    def _agent(self, authorization: str | None, name: str, token: str, where: str) -> Principal:
+        if hmac.compare_digest(_bearer(authorization), token.encode()):
+            return Principal(Role.AGENT, name)
         self.person(authorization)
-        raise Forbidden(f"only the agent in pod {pod!r} may speak for it")
+        raise Forbidden(f"only the agent {where} may speak for it")
 
     def _sent(self, user: HubUser, digest_of_token: str, options: HubOptions) -> Principal:
         """Who somebody is here whom the Hub knows, and what they may do with that token.
