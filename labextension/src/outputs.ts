@@ -79,11 +79,14 @@ class NotebookOutputs {
   /** Cells that wait have become more or fewer. */
   async heldChanged(): Promise<void> {
     const kernelId = kernelIdOf(this._panel);
+    const asked = ++this._asked;
     const waiting = kernelId === null ? [] : await this._read(kernelId, getCells, answer => answer.cells);
-    if (waiting === null || this._panel.isDisposed || kernelIdOf(this._panel) !== kernelId) {
+    if (this._panel.isDisposed || kernelIdOf(this._panel) !== kernelId) {
       return;
     }
-    if (this._mark(waiting)) {
+    if (waiting === null) {
+      this.soon(AGAIN_MS);
+    } else if (this._mark(waiting, asked)) {
       this.soon(0);
     }
   }
@@ -149,6 +152,7 @@ class NotebookOutputs {
     if (this._panel.isDisposed || !kernelId || !this._isOurs(kernelId)) {
       return;
     }
+    const asked = ++this._asked;
     const [executions, waiting] = await Promise.all([
       this._read(kernelId, getOutputs, answer => answer.executions),
       this._read(kernelId, getCells, answer => answer.cells)
@@ -168,7 +172,9 @@ class NotebookOutputs {
         }
       }
     }
-    this._mark(waiting ?? []);
+    if (waiting !== null) {
+      this._mark(waiting, asked);
+    }
     // An answer that did not come says nothing: ask again.
     if (this._awaited.size > 0 || executions === null || waiting === null) {
       this.soon(this._pauseMs);
@@ -215,7 +221,11 @@ class NotebookOutputs {
   }
 
   /** Show [*] beside what waits or runs for other pages; whether some do so no longer. */
-  private _mark(waiting: ICell[]): boolean {
+  private _mark(waiting: ICell[], asked: number): boolean {
+    if (asked < this._marked) {
+      return false; // it was told late, and what was asked since is newer
+    }
+    this._marked = asked;
     const ids = new Set(waiting.map(cell => cell.cell_id));
     let fewer = false;
     for (const cell of this._panel.content.widgets) {
@@ -273,6 +283,9 @@ class NotebookOutputs {
   /** A display was updated, maybe one of a cell that was complete. */
   private _redraw = false;
   private _reading = false;
+  /** How many times it was asked which cells wait, and which of these times the marks show. */
+  private _asked = 0;
+  private _marked = 0;
   private _gatherMs = GATHER_MS;
   private _pauseMs = AGAIN_MS;
   private _timer = 0;

@@ -1,8 +1,8 @@
 """A server extension that answers like ours, for an ordinary kernel, with whatever a test tells it.
 
 It lets the front end be tested in every state within seconds, also those that take a dead node to reach.
-`PUT gpufair/fake/{kernel_id}` with ``{"session": {...}, "executions": [...]}`` sets what is answered, and emits the
-event; `GET` of the same address tells which actions the browser asked for.
+`PUT gpufair/fake/{kernel_id}` with ``{"session": {...}, "executions": [...], "cells": [...]}`` sets what is answered, and
+emits the event; `GET` of the same address tells which actions the browser asked for.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ SESSION: dict[str, Any] = {
 }
 sessions: dict[str, dict[str, Any]] = {}
 executions: dict[str, list[dict[str, Any]]] = {}
+cells: dict[str, list[dict[str, Any]]] = {}
 actions: dict[str, list[str]] = {}
 
 
@@ -56,6 +57,8 @@ class Fake(APIHandler):
         told = self.get_json_body() or {}
         if "executions" in told:
             executions[kernel_id] = told["executions"]
+        if "cells" in told:
+            cells[kernel_id] = told["cells"]
         if "session" in told:
             sessions[kernel_id] = {"kernel_id": kernel_id, **SESSION, **told["session"]}
             self.event_logger.emit(schema_id=SESSION_EVENT, data=sessions[kernel_id])
@@ -83,7 +86,7 @@ class Outputs(APIHandler):
 class Cells(APIHandler):
     @web.authenticated
     def get(self, kernel_id: str) -> None:
-        self.finish(json.dumps({"cells": []}))
+        self.finish(json.dumps({"cells": cells.get(kernel_id, [])}))
 
 
 class Action(APIHandler):

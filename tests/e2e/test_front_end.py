@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.conftest import Look
 from tests.e2e.lab import Lab, running_lab
@@ -27,9 +27,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-def tell(lab: Lab, kernel_id: str, executions: list[dict[str, Any]] | None = None, **session: Any) -> None:
+def tell(
+    lab: Lab,
+    kernel_id: str,
+    executions: list[dict[str, Any]] | None = None,
+    cells: list[dict[str, Any]] | None = None,
+    **session: Any,
+) -> None:
     """Set what the server says of a kernel; the event goes out at once."""
-    body = {"session": session} | ({} if executions is None else {"executions": executions})
+    body: dict[str, Any] = {"session": session}
+    body |= {} if executions is None else {"executions": executions}
+    body |= {} if cells is None else {"cells": cells}
     lab.request("PUT", f"gpufair/fake/{kernel_id}", body)
 
 
@@ -291,6 +299,35 @@ def test_recorded_output_stands_under_its_cell_when_the_notebook_is_opened(lab: 
         expect(shown.nth(2).locator(".jp-OutputArea-output")).to_have_count(0)
 
     ui(second)
+
+
+def test_an_answer_that_comes_late_unmarks_no_cell_that_waits_since(lab: Lab, ui: Look) -> None:
+    """Which cells wait is asked together with the record, and again when they become more: the newest answer counts."""
+    lab.write_notebook("late.ipynb", "python3", {"done": "print('x')", "waits": "print('y')"})
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "late.ipynb")
+        tell(lab, kernel_id, state="queued")
+        expect(page.locator(ITEM)).to_be_visible()
+        page.wait_for_load_state("networkidle")
+
+        late: list[Route] = []
+        page.route(re.compile(r"/gpufair/sessions/.*/outputs"), lambda route: late.append(route))
+        with page.expect_response(re.compile(r"/gpufair/sessions/.*/cells")):
+            tell(lab, kernel_id, [run("m-1", "done", "recorded\n")], [], state="running")
+        waiting = {"msg_id": "m-2", "cell_id": "waits", "state": "held"}
+        tell(lab, kernel_id, cells=[waiting], state="running", held_cells=1)
+        cell = page.locator(".jp-CodeCell").nth(1)
+        expect(cell).to_have_attribute("data-gpufair", "held")
+        for route in late:
+            route.continue_()
+        page.unroute_all()
+        # Drawn right before the marks are, from the same answers.
+        expect(page.locator(".jp-CodeCell .jp-OutputArea-output").first).to_have_text("recorded\n")
+        expect(cell).to_have_attribute("data-gpufair", "held")
+        expect(cell.locator(".jp-InputPrompt")).to_have_text("[*]:")
+
+    ui(look)
 
 
 def test_a_cell_that_runs_in_this_page_is_left_alone(lab: Lab, ui: Look) -> None:
