@@ -71,12 +71,16 @@ export class Sessions {
 
   /** Ask the server. A server that cannot answer now leaves what is known as it is. */
   async refresh(kernelId: string): Promise<void> {
+    const known = this._known.get(kernelId);
     let session: ISession | null;
     try {
       session = await getSession(this._services.serverSettings, kernelId);
     } catch (error) {
       console.warn('gpufair: the session could not be read', error);
       return;
+    }
+    if (this._known.get(kernelId) !== known) {
+      return; // an event has told since it was asked, and may be newer
     }
     if (session) {
       this._take(session);

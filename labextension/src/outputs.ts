@@ -9,6 +9,7 @@ import type { Cell, CodeCell, ICodeCellModel } from '@jupyterlab/cells';
 import { type INotebookTracker, type Notebook, NotebookActions, type NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel, KernelMessage, ServerConnection } from '@jupyterlab/services';
 
+import { Latest } from './latest';
 import { kernelIdOf, type Sessions } from './model';
 import { latestByCell, missing, withNote } from './recorded';
 import { getCells, getOutputs } from './request';
@@ -79,14 +80,14 @@ class NotebookOutputs {
   /** Cells that wait have become more or fewer. */
   async heldChanged(): Promise<void> {
     const kernelId = kernelIdOf(this._panel);
-    const asked = ++this._asked;
+    const isLatest = this._marks.ask();
     const waiting = kernelId === null ? [] : await this._read(kernelId, getCells, answer => answer.cells);
     if (this._panel.isDisposed || kernelIdOf(this._panel) !== kernelId) {
       return;
     }
     if (waiting === null) {
       this.soon(AGAIN_MS);
-    } else if (this._mark(waiting, asked)) {
+    } else if (isLatest() && this._mark(waiting)) {
       this.soon(0);
     }
   }
@@ -152,7 +153,7 @@ class NotebookOutputs {
     if (this._panel.isDisposed || !kernelId || !this._isOurs(kernelId)) {
       return;
     }
-    const asked = ++this._asked;
+    const isLatest = this._marks.ask();
     const [executions, waiting] = await Promise.all([
       this._read(kernelId, getOutputs, answer => answer.executions),
       this._read(kernelId, getCells, answer => answer.cells)
@@ -172,8 +173,8 @@ class NotebookOutputs {
         }
       }
     }
-    if (waiting !== null) {
-      this._mark(waiting, asked);
+    if (waiting !== null && isLatest()) {
+      this._mark(waiting);
     }
     // An answer that did not come says nothing: ask again.
     if (this._awaited.size > 0 || executions === null || waiting === null) {
@@ -221,11 +222,7 @@ class NotebookOutputs {
   }
 
   /** Show [*] beside what waits or runs for other pages; whether some do so no longer. */
-  private _mark(waiting: ICell[], asked: number): boolean {
-    if (asked < this._marked) {
-      return false; // it was told late, and what was asked since is newer
-    }
-    this._marked = asked;
+  private _mark(waiting: ICell[]): boolean {
     const ids = new Set(waiting.map(cell => cell.cell_id));
     let fewer = false;
     for (const cell of this._panel.content.widgets) {
@@ -283,9 +280,7 @@ class NotebookOutputs {
   /** A display was updated, maybe one of a cell that was complete. */
   private _redraw = false;
   private _reading = false;
-  /** How many times it was asked which cells wait, and which of these times the marks show. */
-  private _asked = 0;
-  private _marked = 0;
+  private readonly _marks = new Latest();
   private _gatherMs = GATHER_MS;
   private _pauseMs = AGAIN_MS;
   private _timer = 0;

@@ -330,6 +330,31 @@ def test_an_answer_that_comes_late_unmarks_no_cell_that_waits_since(lab: Lab, ui
     ui(look)
 
 
+def test_an_event_is_newer_than_an_answer_that_comes_after_it(lab: Lab, ui: Look) -> None:
+    lab.write_notebook("news.ipynb", "python3", {"one": "print('x')"})
+
+    def look(page: Page) -> None:
+        kernel_id = lab.open(page, "news.ipynb")
+        tell(lab, kernel_id, state="queued")
+        expect(page.locator(ITEM)).to_contain_text("queued")
+        late: list[Route] = []
+        page.route(re.compile(rf"/gpufair/sessions/{kernel_id}(\?|$)"), lambda route: late.append(route))
+        # Looked at again when another notebook was in front.
+        with page.expect_request(re.compile(rf"/gpufair/sessions/{kernel_id}(\?|$)")):
+            page.evaluate("void window.jupyterapp.commands.execute('application:activate-previous-tab')")
+            page.evaluate("void window.jupyterapp.commands.execute('application:activate-next-tab')")
+        old = lab.request("GET", f"gpufair/sessions/{kernel_id}")
+        tell(lab, kernel_id, state="running")
+        expect(page.locator(ITEM)).not_to_contain_text("queued")
+        answered = re.compile(rf"/gpufair/sessions/{kernel_id}")
+        with page.expect_response(answered):
+            late[0].fulfill(json=old)
+        page.evaluate("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        expect(page.locator(ITEM)).not_to_contain_text("queued")
+
+    ui(look)
+
+
 def test_a_cell_that_runs_in_this_page_is_left_alone(lab: Lab, ui: Look) -> None:
     """JupyterLab draws what it runs itself; the record must not draw it a second time."""
     lab.write_notebook("live.ipynb", "python3", {"live": "import time\nprint('live')\ntime.sleep(2)\nprint('end')"})

@@ -1,6 +1,7 @@
 /**
  * GPU × time: a row for each GPU, coloured by team, hatched where it could be preempted, with an edge where it had to go.
  */
+import { Latest } from '../latest.js';
 import { clock } from '../text.js';
 import { trans } from '../trans.js';
 import { Rows, attribute, element, style, write } from './dom.js';
@@ -56,8 +57,12 @@ export class HistoryView {
 
   private async _ask(): Promise<void> {
     this._askedS = this._now();
+    const isLatest = this._answers.ask();
     try {
-      this._show(await this._read(Number(this._hours.value) || 6));
+      const seen = await this._read(Number(this._hours.value) || 6);
+      if (isLatest()) {
+        this._show(seen);
+      }
     } catch (error) {
       this._askedS = -Infinity;
       write(this._about, error instanceof Error ? error.message : String(error));
@@ -136,6 +141,7 @@ export class HistoryView {
   private _seen: IGpuHistory = { now_s: 0, since_s: 0, nodes: [] };
   private _nodes = new Map<string, INodeHistory>();
   private _chosen: string | undefined;
+  private readonly _answers = new Latest();
   private _askedS = -Infinity;
 }
 

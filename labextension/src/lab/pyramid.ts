@@ -1,6 +1,7 @@
 /**
  * Where GPU time went: four levels side by side, each of which opens the causes of its loss.
  */
+import { Latest } from '../latest.js';
 import { trans } from '../trans.js';
 import { attribute, element, write } from './dom.js';
 import { LEVELS, type LevelName, causes, levelName, meaning, ratio } from './figures.js';
@@ -68,7 +69,12 @@ export class PyramidView {
     const asked = this._now();
     const hours = Number(this._period.value);
     const sinceS = hours > 0 ? asked - hours * 3600 : undefined;
-    [this._seen, this._delivered] = await Promise.all([this._reader.pyramid(sinceS), this._reader.delivered(sinceS)]);
+    const isLatest = this._answers.ask();
+    const answers = await Promise.all([this._reader.pyramid(sinceS), this._reader.delivered(sinceS)]);
+    if (!isLatest()) {
+      return;
+    }
+    [this._seen, this._delivered] = answers;
     this._askedS = asked;
     const pools = this._seen.pools.map(pool => pool.pool);
     if (this._pool.childElementCount !== pools.length) {
@@ -111,6 +117,7 @@ export class PyramidView {
   private _seen: IPyramid = { pools: [] };
   private _delivered: IDeliveries = { pools: [] };
   private _chosen: LevelName | null = null;
+  private readonly _answers = new Latest();
   private _askedS = -Infinity;
 }
 
