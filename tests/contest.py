@@ -167,7 +167,7 @@ class Contest:
                 self.lost.discard(event.node.name)
             case ev.NodeCordoned() | ev.NodeDrained():
                 self.closed.add(event.node)
-            case ev.NodeUncordoned():
+            case ev.NodeUncordoned() | ev.NodeRemoved():
                 self.closed.discard(event.node)
             case ev.NodeLost():
                 self.lost.add(event.node)

@@ -103,6 +103,8 @@ class Books:
                 self.nodes[event.node].lost = True
                 for _, _, leases in self.held.values():
                     leases.pop(event.node, None)
+            case ev.NodeRemoved():
+                del self.nodes[event.node]
             case ev.Submitted():
                 self.specs[event.workload] = event.spec
                 self.queued.add(event.workload)

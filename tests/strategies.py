@@ -113,7 +113,7 @@ class Script:
 USERS = ("submit",) * 4 + ("exit", "cancel", "park", "resume", "busy", "idle", "extend", "safe", "amend")
 # Many who want the same few GPUs: it is there that somebody is preempted.
 CROWD = ("submit",) * 8 + ("exit", "idle")
-MACHINES = ("cordon", "drain", "uncordon", "lose", "join", "fail", "sigterm", "budgets")
+MACHINES = ("cordon", "drain", "uncordon", "lose", "remove", "join", "fail", "sigterm", "budgets")
 
 
 def commands(what: Sequence[str], least: int, most: int) -> st.SearchStrategy[tuple[Command, ...]]:
@@ -184,6 +184,11 @@ def step(world: World, script: Script, command: Command, index: int) -> None:
     now, one, two, three = world.now, command.one, command.two, command.three
     if command.what in {"submit", "withhold"}:
         _submit(world, script, command, index)
+        return
+    if command.what == "remove":
+        lost = [view.node.name for view in world.state.nodes() if view.lost]
+        if lost:
+            world.try_feed(ev.NodeRemoved(now, CAUSE, lost[one % len(lost)]))
         return
     if command.what in {"cordon", "drain", "uncordon", "lose", "join"}:
         nodes = script.nodes()

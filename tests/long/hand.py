@@ -43,6 +43,7 @@ HABITS: Final = {
     "amend": 2,
     "uncordon": 2.5,
     "lose": 1,
+    "remove": 0.3,
     "join": 2,
     "budgets": 1,
     "policy": 0.3,
@@ -383,6 +384,11 @@ class Hand:
 
     def _lose(self) -> None:
         self._try(ev.NodeLost(self.world.now, CAUSE, self.draw.choice(self.nodes).name))
+
+    def _remove(self) -> None:
+        lost = [view.node.name for view in self.world.state.nodes() if view.lost]
+        if lost:
+            self._try(ev.NodeRemoved(self.world.now, CAUSE, self.draw.choice(lost)))
 
     def _join(self) -> None:
         node = self.draw.choice(self.nodes)

@@ -55,6 +55,7 @@ def step(world: Contest, script: Script, command: Command, index: int) -> None:
         "drain": ev.NodeDrained(now, CAUSE, node.name, Instant(now + 3_000)),
         "uncordon": ev.NodeUncordoned(now, CAUSE, node.name),
         "lose": ev.NodeLost(now, CAUSE, node.name),
+        "remove": ev.NodeRemoved(now, CAUSE, node.name),
         "join": ev.NodeJoined(now, CAUSE, node),
     }
     if command.what == "amend":

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 600
 _FEW: Final = 3
-nodes = typer.Typer(help="Machines: list, cordon, drain, uncordon.", no_args_is_help=True)
+nodes = typer.Typer(help="Machines: list, cordon, drain, uncordon, remove.", no_args_is_help=True)
 
 
 @nodes.command("list")
@@ -130,6 +130,17 @@ def uncordon(node: NodeName, as_json: AsJson = False, state_dir: StateDir = None
         emit_json(seen)
     else:
         line(f"{clean(seen.name)} takes workloads again ({seen.free_gpus} of {plural(seen.gpus, 'GPU')} free)")
+
+
+@nodes.command("remove")
+def remove(node: NodeName, as_json: AsJson = False, state_dir: StateDir = None) -> None:
+    """Take a lost node that will not come back off the list; one of its name that comes later is a new one."""
+    with client(state_dir) as service:
+        seen = service.remove_node(node)
+    if as_json:
+        emit_json(seen)
+    else:
+        line(f"{clean(seen.name)} is removed; if its agent says hello again, it joins as a new node")
 
 
 def _free(node: NodeView) -> str:

@@ -321,6 +321,10 @@ class AsyncClient:
         """See ``calls.drain``."""
         return await self.send(calls.drain(node, within_s=within_s, force=force))
 
+    async def remove_node(self, node: str) -> NodeView:
+        """See ``calls.remove_node``."""
+        return await self.send(calls.remove_node(node))
+
     async def maintenance(self) -> tuple[Plan, ...]:
         """See ``calls.maintenance``."""
         return await self.send(calls.maintenance())

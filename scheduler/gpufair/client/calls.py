@@ -264,6 +264,12 @@ def drain(node: str, *, within_s: float | None = None, force: bool = False) -> C
     return Call("POST", path, lambda data: read(NodeView, data), json=body, repeatable=False)
 
 
+def remove_node(node: str) -> Call[NodeView]:
+    """Take a lost ``node`` off the list for good; answers what it was."""
+    path = f"{API}/nodes/{quote(node, safe='')}"
+    return Call("DELETE", path, lambda data: read(NodeView, data), repeatable=False)
+
+
 def maintenance() -> Call[tuple[Plan, ...]]:
     """What is planned, the first first."""
     return Call("GET", f"{API}/maintenance", _plans)

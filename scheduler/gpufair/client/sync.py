@@ -310,6 +310,10 @@ class Client:
         """See ``calls.drain``."""
         return self.send(calls.drain(node, within_s=within_s, force=force))
 
+    def remove_node(self, node: str) -> NodeView:
+        """See ``calls.remove_node``."""
+        return self.send(calls.remove_node(node))
+
     def maintenance(self) -> tuple[Plan, ...]:
         """See ``calls.maintenance``."""
         return self.send(calls.maintenance())

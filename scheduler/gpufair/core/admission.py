@@ -15,6 +15,7 @@ from gpufair.core.errors import (
     InvalidSpec,
     MinRuntimeTooLong,
     NeverFits,
+    NodeNotLost,
     UnknownAllocation,
     UnknownNode,
     WrongPhase,
@@ -148,6 +149,13 @@ def _node_drained(event: ev.NodeDrained, facts: Facts) -> None:
 @check.register(ev.NodeUncordoned)
 def _known_node(event: ev.NodeLost | ev.NodeCordoned | ev.NodeUncordoned, facts: Facts) -> None:
     require_node(facts, event.node)
+
+
+@check.register
+def _node_removed(event: ev.NodeRemoved, facts: Facts) -> None:
+    require_node(facts, event.node)
+    if not facts.nodes[event.node].lost:
+        raise NodeNotLost(event.node)
 
 
 @check.register

@@ -33,6 +33,20 @@ class UnknownNode(GpufairError):
         return f"there is no node {self.node!r}; known nodes: {', '.join(self.known) or 'none'}"
 
 
+class NodeNotLost(GpufairError):
+    """A node that is there cannot be forgotten."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(node)
+        self.node = node
+
+    def __str__(self) -> str:
+        return (
+            f"node {self.node!r} cannot be removed: it is there; drain it, switch it off (or end its agent), and remove "
+            "it when it is lost"
+        )
+
+
 class UnknownAllocation(GpufairError):
     """A workload named an allocation that is not a leaf of the budget tree."""
 

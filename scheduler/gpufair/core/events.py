@@ -66,6 +66,13 @@ class NodeLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeRemoved(Event):
+    """A lost node will not come back: it is known no longer. One of its name that joins later is a new one."""
+
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True)
 class NodeCordoned(Event):
     """Nothing new starts there; what runs leaves as its protection ends. A deadline set earlier is dropped."""
 

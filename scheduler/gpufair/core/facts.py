@@ -352,18 +352,30 @@ class Facts:
         else:
             known.node, known.lost = node, False
             known.cpus_left = known.memory_left = UNCOUNTED
+        self._list_by_pool()
+        self.touch(node.name)
+        demand.recount(self)
+
+    def _list_by_pool(self) -> None:
         self._capacities = {}
         self.by_pool = {}
         for record in self.nodes.values():
             self.by_pool.setdefault(record.node.pool, []).append(record)
-        self.touch(node.name)
-        demand.recount(self)
 
     def lose_node(self, name: NodeName) -> None:
         """A node, on which nobody holds anything any more, is gone."""
         self.nodes[name].lost = True
         self.touch(name)
         demand.recount(self)
+
+    def remove_node(self, name: NodeName) -> None:
+        """A lost node, on which nothing is held, kept or planned, is known no longer."""
+        node = self.nodes.pop(name)
+        if node.counted_in is not None:
+            self._count(node.counted_in, node.uses, NO_USES)
+            self.rooms[node.counted_in].drop(name)
+        self.closed.discard(name)
+        self._list_by_pool()
 
     def apply_budgets(self, tree: Tree) -> None:
         """From now on another tree holds."""

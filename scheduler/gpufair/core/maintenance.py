@@ -7,6 +7,7 @@ protected beyond that time is not cut; it leaves as its protection ends, as from
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpufair.core.model import Maintenance
@@ -27,6 +28,16 @@ def plan_maintenance(facts: Facts, plan: Maintenance) -> None:
 def cancel_maintenance(facts: Facts, plan: str) -> None:
     """Nodes will not be closed after all."""
     _count(facts, facts.maintenance.pop(plan).nodes)
+
+
+def leave_plans(facts: Facts, node: NodeName) -> None:
+    """A node will not be there: no plan is about it any longer, and one that was about it alone is off."""
+    for plan in [one for one in facts.maintenance.values() if node in one.nodes]:
+        if left := tuple(name for name in plan.nodes if name != node):
+            facts.maintenance[plan.id] = replace(plan, nodes=left)
+        else:
+            del facts.maintenance[plan.id]
+    _count(facts, (node,))
 
 
 def begin_due(facts: Facts) -> None:

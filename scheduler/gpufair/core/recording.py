@@ -7,7 +7,7 @@ from functools import singledispatch
 from gpufair.core import events as ev
 from gpufair.core.amending import amend
 from gpufair.core.facts import STAYING, Facts
-from gpufair.core.maintenance import cancel_maintenance, plan_maintenance
+from gpufair.core.maintenance import cancel_maintenance, leave_plans, plan_maintenance
 from gpufair.core.model import HOLDING, Drain, Phase, PreemptReason
 from gpufair.core.record import Record
 from gpufair.core.transitions import move
@@ -61,6 +61,13 @@ def _node_lost(event: ev.NodeLost, facts: Facts) -> Touched:
         facts.release(record, only=event.node)
     facts.lose_node(event.node)
     return holders
+
+
+@record_event.register
+def _node_removed(event: ev.NodeRemoved, facts: Facts) -> Touched:
+    leave_plans(facts, event.node)
+    facts.remove_node(event.node)
+    return ()
 
 
 @record_event.register

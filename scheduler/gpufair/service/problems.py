@@ -136,6 +136,7 @@ STATUS: Final[tuple[tuple[type[BaseException], HTTPStatus], ...]] = (
     (core.UnknownWorkload, HTTPStatus.NOT_FOUND),
     (core.UnknownNode, HTTPStatus.NOT_FOUND),
     (core.WrongPhase, HTTPStatus.CONFLICT),
+    (core.NodeNotLost, HTTPStatus.CONFLICT),
     (core.ExtensionRefused, HTTPStatus.CONFLICT),
     (HelloFirst, HTTPStatus.CONFLICT),
     (Conflict, HTTPStatus.CONFLICT),

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpufair.core import events as ev
 from gpufair.core.model import Phase
-from gpufair.core.units import Millis, NodeName, WorkloadId
+from gpufair.core.units import SECOND, Millis, NodeName, WorkloadId
+from gpufair.service.backends.kubernetes import survey
 from gpufair.service.nodes.kept import taken_over
 from tests.integration.kubernetes.conftest import Server
-from tests.integration.kubernetes.inside import World, until, world
+from tests.integration.kubernetes.inside import Backend, World, until, world
 
 
 async def theirs(it: World, name: str, gpus: int, node: str = "n1") -> None:
@@ -168,3 +171,50 @@ async def test_a_node_that_is_removed_is_lost_after_a_while(tmp_path: Path, serv
         await backend.await_node(name, lost=False, cordoned=False)
         await backend.submit("w", gpus=4, min_runtime=Millis(0))
         await backend.await_phase("w", Phase.RUNNING)
+
+
+async def test_a_node_that_is_deleted_for_good_is_removed(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is lost and what ran there is settled; one of its name is a new one. An autoscaler makes others for ever."""
+    monkeypatch.setattr(survey, "FORGET", Millis(3 * SECOND))
+    async with world(tmp_path, server) as it:
+        await it.add_node("n2")
+        backend = await it.begin()
+        n1, n2 = it.named("n1"), it.named("n2")
+        await backend.await_node(n2, gpus=4)
+        await it.ready("n2", "Unknown")  # silent, and the cluster has it yet
+        await backend.await_node(n2, lost=True)
+        await backend.submit("w", gpus=4)
+        await backend.await_phase("w", Phase.RUNNING)
+        await backend.runtime.do(lambda turn: turn.handle(ev.NodeCordoned(turn.now, turn.cause(), NodeName(n1))))
+        await it.api.call("DELETE", f"/api/v1/nodes/{n1}")
+        await until("it to be removed", lambda: _gone(backend, n1))
+        assert (await backend.get("w")).phase is Phase.QUEUED
+        assert (await backend.node(n2)).lost
+        await until("its pod to be gone", lambda: _none(it))
+        await it.add_node("n1")
+        await backend.await_node(n1, lost=False, cordoned=False)
+        await backend.await_phase("w", Phase.RUNNING)
+        assert (await backend.get("w")).incarnation == 2
+
+
+async def test_a_node_that_was_lost_before_a_restart_is_removed(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next service looks as well for those that are lost; the cluster has none of them."""
+    async with world(tmp_path, server) as it:
+        await it.add_node("n2")
+        backend = await it.begin()
+        await backend.await_node(it.named("n2"), gpus=4)
+        await it.api.call("DELETE", f"/api/v1/nodes/{it.named('n1')}")
+        await backend.await_node(it.named("n1"), lost=True)
+        await it.end()
+        monkeypatch.setattr(survey, "FORGET", Millis(SECOND))
+        backend = await it.begin()
+        await until("it to be removed", lambda: _gone(backend, it.named("n1")))
+        assert not (await backend.node(it.named("n2"))).lost
+
+
+async def _gone(backend: Backend, node: str) -> bool:
+    return await backend.runtime.read(lambda state: NodeName(node) not in state.facts.nodes)
+
+
+async def _none(it: World) -> bool:
+    return not await it.pods()

@@ -381,6 +381,8 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
         "POST /api/v1/nodes/node-a/cordon": Reply(body=node | {"state": "cordoned", "cordoned": True}),
         "POST /api/v1/nodes/node-b/cordon": Reply(body=lost),
         "POST /api/v1/nodes/node-a/uncordon": Reply(body=node),
+        "DELETE /api/v1/nodes/node-b": Reply(body=lost),
+        "DELETE /api/v1/nodes/node-a": problem(409, "NodeNotLost", "node 'node-a' cannot be removed: it is there"),
         "POST /api/v1/nodes/x/cordon": problem(404, "UnknownNode", "there is no node 'x'; known nodes: node-a"),
     }  # fmt: skip
     first, second, said = gpufair("nodes", "list").out.splitlines()[1:]
@@ -394,6 +396,9 @@ def test_nodes(gpufair: Gpufair, fake: FakeService) -> None:
     assert "it is empty" in gpufair("nodes", "cordon", "node-b").out
     assert gpufair("nodes", "uncordon", "node-a").out == "node-a takes workloads again (1 of 4 GPUs free)\n"
     assert gpufair("nodes", "uncordon", "node-a", "--json").json == node
+    assert gpufair("nodes", "remove", "node-b").out.startswith("node-b is removed; ")
+    assert gpufair("nodes", "remove", "node-b", "--json").json == lost
+    assert gpufair("nodes", "remove", "node-a").err == "gpufair: node 'node-a' cannot be removed: it is there\n"
     seen = gpufair("nodes", "cordon", "x")
     assert (seen.code, seen.err) == (4, "gpufair: there is no node 'x'; known nodes: node-a\n")
 

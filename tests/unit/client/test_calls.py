@@ -106,6 +106,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, object, object]] = 
     ("nodes", (), {}, "GET /api/v1/nodes", None, {"nodes": [{"name": "n"}]}),
     ("cordon", ("n/1",), {}, "POST /api/v1/nodes/n%2F1/cordon", None, {"name": "n/1"}),
     ("uncordon", ("n",), {}, "POST /api/v1/nodes/n/uncordon", None, {"name": "n"}),
+    ("remove_node", ("n/1",), {}, "DELETE /api/v1/nodes/n%2F1", None, {"name": "n/1", "state": "lost"}),
     ("resume", (ID,), {"slice_s": 900.0}, f"POST {ONE}/resume", {"from_checkpoint": True, "slice_s": 900.0}, workload()),
     ("preview", (2,), {}, "GET /api/v1/preview", None, {"now_s": 1, "until_s": 2, "steps": [{"at_s": 1, "what": "starts", "workload": ID}], "starts": [{"workload": ID, "at_s": 1}]}),
     ("coach", (), {"gpus": 2, "profile": None, "min_runtimes_s": [60.0]}, "POST /api/v1/coach", {"gpus": 2, "min_runtimes_s": [60.0]}, {"asked": {"outlook": "now"}, "choices": [{"outlook": "estimated", "at_s": 5}], "advice": "ask for less"}),

@@ -24,6 +24,7 @@ VALUES = [
     SUBMITTED,
     ev.NodeJoined(Instant(1), CAUSE, Node(NodeName("n"), 2, labels={"rack": "r1"})),
     ev.NodeJoined(Instant(1), CAUSE, Node(NodeName("n"), 2, capacity=Capacity(4, 8)), closed=True),
+    ev.NodeRemoved(Instant(1), CAUSE, NodeName("n")),
     ev.PolicyChanged(Instant(1), CAUSE, Policy()),
     ev.ParkRequested(Instant(1), CAUSE, WorkloadId("v"), PreemptReason.SHUTDOWN),
     ev.Started(Instant(1), CAUSE, WorkloadId("v"), 1, ((NodeName("n"), "GPU-0"),), (("x", "why"),)),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpufair.core import actions as act
 from gpufair.core import events as ev
-from gpufair.core.model import Allocation, Kind, Node, Phase, PreemptReason
-from gpufair.core.units import AllocationPath, NodeName, PoolName, WorkloadId
+from gpufair.core.errors import NodeNotLost, UnknownNode
+from gpufair.core.model import Allocation, Kind, Maintenance, Node, Phase, PreemptReason
+from gpufair.core.units import AllocationPath, Instant, NodeName, PoolName, WorkloadId
 from tests.world import CAUSE, DEFAULT, PROMPT, Delays, World
 
 A, B = Allocation(AllocationPath("a")), Allocation(AllocationPath("b"))
@@ -16,8 +19,14 @@ def cluster(*gpus: int, delays: Delays = PROMPT) -> World:
     return World(delays=delays).set_up([A, B], [Node(NodeName(f"n{i}"), count) for i, count in enumerate(gpus)])
 
 
-def node(world: World, what: type[ev.NodeLost | ev.NodeCordoned | ev.NodeUncordoned], name: str) -> list[act.Action]:
+def node(
+    world: World, what: type[ev.NodeLost | ev.NodeRemoved | ev.NodeCordoned | ev.NodeUncordoned], name: str
+) -> list[act.Action]:
     return world.feed(what(world.now, CAUSE, NodeName(name)))
+
+
+def at(world: World, after_ms: int) -> Instant:
+    return Instant(world.now + after_ms)
 
 
 def test_small_workloads_fill_partly_used_nodes() -> None:
@@ -181,3 +190,43 @@ def test_the_default_pool_is_enough_for_most() -> None:
     """Nodes and workloads that name none meet there."""
     world = cluster(1)
     assert {one.pool for one in world.state.budgets()} == {DEFAULT}
+
+
+def test_a_removed_node_is_known_no_longer() -> None:
+    """An autoscaler makes nodes with new names for ever: none may stay in the books as lost."""
+    world = World().set_up([A, B], [Node(NodeName("n0"), 4), Node(NodeName("n1"), 2, pool=PoolName("other"))])
+    world.submit("v", "a", gpus=4, min_runtime=20_000)
+    world.advance(1_000)
+    node(world, ev.NodeCordoned, "n0")
+    world.feed(ev.MaintenancePlanned(world.now, CAUSE, Maintenance("both", (NodeName("n0"), NodeName("n1")), at(world, 9_000))))
+    world.feed(ev.MaintenancePlanned(world.now, CAUSE, Maintenance("one", (NodeName("n0"),), at(world, 9_000))))
+    with pytest.raises(NodeNotLost, match="'n0' cannot be removed: it is there"):
+        node(world, ev.NodeRemoved, "n0")
+    node(world, ev.NodeLost, "n0")
+    world.advance(1_000)
+    assert node(world, ev.NodeRemoved, "n0") == []
+    assert [view.node.name for view in world.state.nodes()] == ["n1"]
+    assert {name: plan.nodes for name, plan in world.state.facts.maintenance.items()} == {"both": ("n1",)}
+    # It was there for a second, and lost for another one; what it was charged for stays in the books.
+    world.advance(5_000)
+    assert world.state.workload(WorkloadId("v")).charged == 4_000
+    counted = world.state.facts.ledgers[DEFAULT].conservation(DEFAULT)
+    assert (counted.charged, counted.unavailable, counted.idle, counted.error) == (4_000, 4_000, 0, 0)
+    # What it could have held may be submitted still: the pool may get other nodes.
+    assert world.submit("w", "a", gpus=8) == []
+    with pytest.raises(UnknownNode):
+        node(world, ev.NodeLost, "n0")
+
+
+def test_a_node_of_the_name_of_a_removed_one_is_new() -> None:
+    """Nothing of the old one counts for it: no cordon, no drain, no inventory."""
+    world = cluster(4, 1)
+    world.feed(ev.NodeDrained(world.now, CAUSE, NodeName("n0"), at(world, 1_000)))
+    world.submit("v", "a", gpus=2)
+    node(world, ev.NodeLost, "n0")
+    node(world, ev.NodeRemoved, "n0")
+    assert world.phase("v") is Phase.QUEUED
+    world.feed(ev.NodeJoined(world.now, CAUSE, Node(NodeName("n0"), 2, "t")))
+    (view,) = [one for one in world.state.nodes() if one.node.name == "n0"]
+    assert (view.node, view.cordoned, view.drain) == (Node(NodeName("n0"), 2, "t"), False, None)
+    assert world.where("v") == ("n0",)

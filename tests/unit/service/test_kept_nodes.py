@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from gpufair.client.machines import NodeView
+from gpufair.client.reading import read
 from gpufair.core.model import Capacity
 from gpufair.core.units import SECOND, Millis
 from gpufair.service.nodes.agents import AgentHub
@@ -235,3 +237,32 @@ async def test_what_its_cluster_closed_its_cluster_opens(tmp_path: Path) -> None
             assert (await node(client))["state"] == "cordoned", first
             await client.post(f"{API}/nodes/k1/uncordon")
             assert (await node(client))["state"] == "ready"
+
+
+async def test_a_lost_node_is_removed_by_hand_unless_its_cluster_has_it(tmp_path: Path) -> None:
+    """Nobody would find it on the list again a moment later; what is there is not removed at all."""
+    async with service_at(tmp_path, pools=POOL) as (it, client):
+        hub, agent = kept(it), Inside(it.hub)
+        await hub.present(offer(4))
+        hub.kept.saw("kept", ["k1"])
+        await agent.hello()
+        there = await client.delete(f"{API}/nodes/k1")
+        assert (there.status_code, there.json()["error"]) == (409, "NodeNotLost")
+        assert there.json()["detail"].startswith("node 'k1' cannot be removed: it is there; drain it, switch it off")
+        await hub.absent("k1")
+        silent = await client.delete(f"{API}/nodes/k1")
+        assert (silent.status_code, silent.json()["error"]) == (409, "Conflict")
+        assert "Kubernetes has it yet; delete it there (`kubectl delete node`)" in silent.json()["detail"]
+        hub.kept.saw("kept", [])
+        seen = read(NodeView, (await client.delete(f"{API}/nodes/k1")).json())
+        assert (seen.name, seen.state, seen.gpus) == ("k1", "lost", 4)
+        assert [one["name"] for one in (await client.get(f"{API}/nodes")).json()["nodes"]] == ["n1"]
+        assert (await client.delete(f"{API}/nodes/k1")).status_code == 404
+        # Back as new; who has spoken for the old one is not heard.
+        with pytest.raises(HelloFirst):
+            await hub.reports("k1", agent.boot, [])
+        await hub.present(offer(2))
+        await agent.hello()
+        assert ((await node(client))["state"], (await node(client))["gpus"]) == ("ready", 2)
+        records = (await client.get(f"{API}/timeline")).json()["records"]
+        assert [one["node"] for one in records if one["kind"] == "NodeRemoved"] == ["k1"]

@@ -58,7 +58,7 @@ def jobs(seed: int, many: int, pools: tuple[PoolName, ...]) -> tuple[Job, ...]:
 
 
 def world(seed: int, weighted: bool = False) -> Scenario:
-    """Two pools; a node is lost and comes back, another is drained, budgets are edited, nodes are maintained."""
+    """Two pools; a node is lost and comes back, one is drained, one lost for good; budgets are edited."""
     pools = (BIG, SMALL) if weighted else (BIG,)
     nodes = [Node(NodeName(f"n{index}"), 8, pool=BIG) for index in range(4)]
     if weighted:
@@ -76,6 +76,7 @@ def world(seed: int, weighted: bool = False) -> Scenario:
         ev.NodeUncordoned(Instant(14 * HOUR + 9), CAUSE, NodeName("n1")),
         ev.NodeUncordoned(Instant(16 * HOUR), CAUSE, NodeName("n2")),
         ev.NodeLost(Instant(20 * HOUR + 1), CAUSE, NodeName("n3")),
+        ev.NodeRemoved(Instant(22 * HOUR + 3), CAUSE, NodeName("n3")),
     )
     return Scenario(
         "two books", tuple(nodes), allocations(*SHARES), jobs(seed, 110, pools), UNTIL, incidents=incidents, seed=seed

@@ -10,6 +10,7 @@ from gpufair.core.errors import (
     InvalidSpec,
     MinRuntimeTooLong,
     NeverFits,
+    NodeNotLost,
     UnknownAllocation,
     UnknownNode,
     UnknownWorkload,
@@ -92,6 +93,8 @@ def test_requests_that_make_no_sense_are_refused(world: Contest) -> None:
         world.submit("x")
     with pytest.raises(UnknownNode):
         world.feed(ev.NodeLost(at(world), CAUSE, NodeName("n9")))
+    with pytest.raises(NodeNotLost):
+        world.feed(ev.NodeRemoved(at(world), CAUSE, N0))
     with pytest.raises(BudgetError, match="keep it as a leaf"):
         world.feed(ev.BudgetsApplied(at(world), CAUSE, (Allocation(AllocationPath("b")),)))
     with pytest.raises(InvalidSpec, match="came back with"):

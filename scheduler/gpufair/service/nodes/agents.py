@@ -171,6 +171,18 @@ class AgentHub:
         self._dispatcher.channels.pop(node, None)
         self.kept.forget(node)
 
+    async def removed(self, node: str) -> None:
+        """A lost node will not come back: nobody knows of it any longer. Whoever says hello with its name is a new one.
+
+        Raises:
+            NodeNotLost: It is there.
+            StoreUnavailable: It could not be journalled: say it again.
+        """
+        await self._runtime.do(_remove(NodeName(node)))
+        channel = self._dispatcher.channel(node)
+        channel.boot, channel.last_seen = "", None
+        channel.arrived.set()
+
     async def final_word(self, node: str, boot: str, report: Report) -> None:
         """What the processes of a workload had to say at their end is kept, durably, until their GPUs are free as well:
         then whatever is reported of that end counts as this.
@@ -446,6 +458,14 @@ def _lose(node: NodeName) -> Step[None]:
     def step(turn: Turn) -> None:
         if any(view.node.name == node and not view.lost for view in turn.state.nodes()):
             turn.handle(ev.NodeLost(turn.now, turn.cause(), node))
+
+    return step
+
+
+def _remove(node: NodeName) -> Step[None]:
+    def step(turn: Turn) -> None:
+        if node in turn.state.facts.nodes:
+            turn.handle(ev.NodeRemoved(turn.now, turn.cause(), node))
 
     return step
 

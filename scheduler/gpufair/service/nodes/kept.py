@@ -6,7 +6,7 @@ after a restart, which cordon ends with the cluster's own and which is an operat
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -32,11 +32,20 @@ class KeptNodes:
         self.pools: Final = frozenset(pools)
         self.names: Final[set[str]] = set()
         self._closed: set[str] = set()
+        self._seen: dict[str, frozenset[str]] = {}  # by pool: nodes that its cluster has, in whatever state
 
     def told(self, node: str, *, closed: bool) -> None:
         """Its backend has spoken of this node."""
         self.names.add(node)
         (self._closed.add if closed else self._closed.discard)(node)
+
+    def saw(self, pool: str, nodes: Iterable[str]) -> None:
+        """The cluster of a pool was looked at: it has these nodes, and no others."""
+        self._seen[pool] = frozenset(nodes)
+
+    def has(self, node: str) -> bool:
+        """Whether its cluster has this node, were it silent."""
+        return any(node in nodes for nodes in self._seen.values())
 
     def forget(self, node: str) -> None:
         """Its backend does not speak of it any more."""

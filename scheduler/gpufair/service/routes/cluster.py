@@ -22,7 +22,7 @@ from gpufair.core.units import AllocationPath, NodeName, after
 from gpufair.service.budgets import budget_changes
 from gpufair.service.insight.explained import allocation_view
 from gpufair.service.nodes.kept import taken_over
-from gpufair.service.problems import BadRequest, NotFound
+from gpufair.service.problems import BadRequest, Conflict, NotFound
 from gpufair.service.settings.budgets import MAX_BUDGETS_BYTES, Budgets, budgets_from_json, parse_budgets
 from gpufair.service.settings.tables import hint
 from gpufair.service.storage.timeline import records, without_names
@@ -169,6 +169,20 @@ async def drain(request: Request, node: Node, body: Annotated[Drain | None, Body
 
     await it.runtime.do(step)
     return await _node(it, node)
+
+
+@router.delete("/nodes/{node}", responses=answers(NodeView))
+async def remove(request: Request, node: Node) -> Answer:
+    """Take a lost node off the list for good; answers what it was. One of its name that comes later is a new one."""
+    it = context(request)
+    found = await _node(it, node)
+    if found["state"] == "lost" and it.hub.kept.has(node):
+        raise Conflict(
+            f"node {node!r} cannot be removed: it does not answer, but Kubernetes has it yet; delete it there "
+            f"(`kubectl delete node`), and it goes from here, too"
+        )
+    await it.hub.removed(node)
+    return found
 
 
 async def _cordon(request: Request, node: str, *, on: bool) -> Answer:

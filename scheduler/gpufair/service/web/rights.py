@@ -65,6 +65,7 @@ RIGHTS: Final[dict[str, Right]] = {
     "POST /nodes/{node}/cordon": Right.OPERATE,
     "POST /nodes/{node}/uncordon": Right.OPERATE,
     "POST /nodes/{node}/drain": Right.OPERATE,
+    "DELETE /nodes/{node}": Right.OPERATE,
     "GET /pools": Right.READ,
     "POST /pools/{pool}/cordon": Right.OPERATE,
     "POST /pools/{pool}/uncordon": Right.OPERATE,

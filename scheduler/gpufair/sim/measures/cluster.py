@@ -29,6 +29,7 @@ class Presence:
     start: Instant
     end: Instant
     lost: bool = False  # at ``end``, and what it held with it
+    removed: Instant | None = None  # when it was known to be gone for good
 
 
 class Turn(NamedTuple):
@@ -74,6 +75,8 @@ class Cluster:
                 self._join(incident.node, at)
             case ev.NodeLost():
                 self._leave(incident.node, at, lost=True)
+            case ev.NodeRemoved():
+                self._remove(incident.node, at)
             case ev.NodeCordoned() | ev.NodeDrained():
                 self._cordon(incident.node, at)
             case ev.NodeUncordoned():
@@ -96,6 +99,14 @@ class Cluster:
         known = self.presences.get(name)
         if known and known[-1].end == self._end:
             known[-1] = replace(known[-1], end=at, lost=lost)
+
+    def _remove(self, name: NodeName, at: Instant) -> None:
+        known = self.presences.get(name)
+        if known and known[-1].lost:
+            known[-1] = replace(known[-1], removed=at)
+            self._uncordon(name, at)  # whoever has its name later is open
+            for plan in list(self._plans.values()):
+                self._plans[plan.id] = replace(plan, nodes=tuple(node for node in plan.nodes if node != name))
 
     def _cordon(self, name: NodeName, at: Instant) -> None:
         spans = self.cordons.setdefault(name, [])
@@ -149,11 +160,12 @@ class Cluster:
         return sum(lease.gpus * self._weigh(self.presences[lease.node][-1].node) for lease in leases)
 
     def installed(self, period: Period) -> int:
-        """GPU-milliseconds of all nodes since they joined first, lost or not."""
+        """GPU-milliseconds of all nodes since they joined first until they were removed, lost or not."""
         total = 0
         for presences in self.presences.values():
             for index, one in enumerate(presences):
                 until = presences[index + 1].start if index + 1 < len(presences) else self._end
+                until = until if one.removed is None else one.removed
                 total += one.node.gpus * period.overlap(one.start, until)
         return total
 

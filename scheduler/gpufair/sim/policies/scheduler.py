@@ -14,7 +14,7 @@ from heapq import heappop
 from gpufair.core import events as ev
 from gpufair.core.actions import Action
 from gpufair.core.admission import check_budgets, check_node, check_spec
-from gpufair.core.errors import GpufairError, InvalidSpec, UnknownNode, UnknownWorkload, WrongPhase
+from gpufair.core.errors import GpufairError, InvalidSpec, NodeNotLost, UnknownNode, UnknownWorkload, WrongPhase
 from gpufair.core.events import Event
 from gpufair.core.facts import STAYING
 from gpufair.core.model import HOLDING, Kind, Outcome, Phase, PreemptReason
@@ -119,6 +119,11 @@ class Scheduler(Life):
             case ev.NodeLost():
                 self._node_lost(event.node)
                 return True
+            case ev.NodeRemoved():
+                if not self._node(event.node).lost:
+                    raise NodeNotLost(event.node)
+                self.ground.close(event.node, False)  # whoever has its name later is open
+                return False
             case ev.NodeCordoned() | ev.NodeDrained() | ev.NodeUncordoned():
                 self._node(event.node)
                 self.ground.close(event.node, not isinstance(event, ev.NodeUncordoned))

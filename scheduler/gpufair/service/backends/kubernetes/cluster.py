@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Self
 
 from gpufair.core.errors import GpufairError
@@ -194,11 +194,11 @@ class KubernetesCluster:
                     await self._dirty.wait()
 
     async def _remember(self) -> None:
-        """Nodes that the core has from before: those that the cluster has no more are lost after a while."""
+        """Nodes that the core has from before: those that the cluster has no more are lost after a while, and removed later."""
         known = await self.site.runtime.read(lambda state: survey.in_core(self.site.pool, state))
-        for name, one in known.items():
-            if not one.lost:
-                self._keep(name, Place(name, name, ""))
+        hosts = inventory.hosts_by_name(self._hosts(), {one.resource for one in known.values()})
+        for name in known:
+            self._keep(name, Place(name, hosts.get(name, name), ""))
 
     async def _look(self) -> None:
         site = self.site
@@ -225,7 +225,9 @@ class KubernetesCluster:
         await self._adopt()
         await self.foreign.adopt(self.kept)
         await survey.tell(site, self.kept, offers, trouble, self._strangers.odd())
-        self._forget_nodes(offers)
+        for name in await survey.remove_past(site, self.kept, self._hosts()):
+            if (task := self.kept.pop(name).task) is not None:
+                task.cancel()
         if self._met():
             await self.foreign.look(self._pods.objects)
 
@@ -240,11 +242,8 @@ class KubernetesCluster:
             self._meeting = None
         return True
 
-    def _forget_nodes(self, offers: Collection[str]) -> None:
-        for name in survey.past(self.kept, offers, self.site.runtime.now()):
-            if (task := self.kept.pop(name).task) is not None:
-                task.cancel()
-            self.site.hub.forget(name)
+    def _hosts(self) -> set[str]:
+        return {str(node["metadata"]["name"]) for node in self._nodes.objects.values()}
 
     def _counted(self) -> set[str]:
         """Uids of pods that the core counts. What no start of it has is subtracted, whatever it says of itself."""

@@ -99,6 +99,12 @@ def core_name(host: str, resource: str, *, only: bool) -> str:
     return f"{name[: LONGEST_NAME - 9].rstrip('.-_')}_{digest}"
 
 
+def hosts_by_name(hosts: Iterable[str], resources: Iterable[str]) -> dict[str, str]:
+    """All that nodes of the core may be called which are these nodes of the cluster, with such kinds of GPUs; and whose."""
+    kinds = sorted(resources)
+    return {core_name(host, kind, only=only): host for host in sorted(hosts) for kind in kinds for only in (False, True)}
+
+
 def tolerations_of(resource: str, options: KubernetesOptions) -> tuple[Mapping[str, Any], ...]:
     """Those of a pod of this pool. Who asks for a GPU tolerates the taint that keeps others off nodes with GPUs."""
     own = ({"key": resource, "operator": "Exists"},) if resource else ()

@@ -10,16 +10,17 @@ from typing import Any, Final
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.state import State
-from gpufair.core.units import HOUR, Instant
+from gpufair.core.units import HOUR, Instant, Millis
 from gpufair.service.backends.kubernetes.conditions import Condition
 from gpufair.service.backends.kubernetes.foreign_wishes import pods_of
 from gpufair.service.backends.kubernetes.inventory import Offer
+from gpufair.service.backends.kubernetes.names import RESOURCE
 from gpufair.service.backends.kubernetes.placing import Place
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
 from gpufair.wire import NodeInventory
 
-FORGET: Final = HOUR  # after which a node that its cluster has no more is not kept
+FORGET: Final = HOUR  # after which a node that its cluster has no more is removed: a repair, or a new kubelet, takes less
 _log = logging.getLogger(__name__)
 
 
@@ -40,6 +41,7 @@ class InCore:
 
     cordoned: bool
     lost: bool
+    resource: str  # of its GPUs; "": it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,11 @@ def booked(state: State) -> Booked:
 
 def in_core(pool: str, state: State) -> dict[str, InCore]:
     """The nodes of a pool."""
-    return {str(one.node.name): InCore(one.cordoned, one.lost) for one in state.nodes() if one.node.pool == pool}
+    return {
+        str(one.node.name): InCore(one.cordoned, one.lost, one.node.labels.get(RESOURCE, ""))
+        for one in state.nodes()
+        if one.node.pool == pool
+    }
 
 
 async def tell(
@@ -74,6 +80,7 @@ async def tell(
         odd: What is wrong with pods, by their node in the cluster.
     """
     known = await site.runtime.read(lambda state: in_core(site.pool, state))
+    site.hub.kept.saw(site.pool, offers)
     for name, one in kept.items():
         try:
             reason = await _tell_one(site, name, one, offers.get(name), known.get(name))
@@ -124,13 +131,31 @@ async def _lose(site: Site, name: str, one: Kept, known: InCore | None) -> None:
     one.agent.lost()
 
 
-def past(kept: Mapping[str, Kept], offers: Container[str], now: Instant) -> list[str]:
-    """Nodes that are gone for good, and with them all that ran there: an autoscaler makes others, with new names, for ever."""
+async def remove_past(site: Site, kept: Mapping[str, Kept], hosts: Container[str]) -> list[str]:
+    """Remove from the core those nodes whose machine the cluster has no more: an autoscaler makes others, with new names,
+    for ever. What ran there has been settled by then.
+
+    Returns: Which those are.
+    """
+    removed = []
+    for name in _past(kept, hosts, site.runtime.now(), max(FORGET, site.options.node_silence)):
+        try:
+            await site.hub.removed(name)
+            site.hub.forget(name)
+        except GpufairError as err:  # the next look says it again
+            _log.warning("node %s: %s", name, err)
+            continue
+        _log.info("node %s of pool %s is removed: Kubernetes has had no node %s for long", name, site.pool, kept[name].place.host)
+        removed.append(name)
+    return removed
+
+
+def _past(kept: Mapping[str, Kept], hosts: Container[str], now: Instant, after: Millis) -> list[str]:
     return [
         name
         for name, one in kept.items()
-        if name not in offers and one.told is None and not one.agent.lives
-        and one.missing_since is not None and now - one.missing_since >= FORGET
+        if one.place.host not in hosts and one.told is None and not one.agent.lives
+        and one.missing_since is not None and now - one.missing_since >= after
     ]  # fmt: skip
 
 
