@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpufair.core.model import Phase
+from gpufair.core.model import Kind, Outcome, Phase
 from gpufair.core.units import Millis
 from gpufair.service.backends.kubernetes.pools import KubernetesPools
 from gpufair.service.nodes.pods import PodLines
@@ -68,6 +68,22 @@ async def test_a_gang_has_a_pod_on_each_node_and_meets_at_the_first(tmp_path: Pa
         await backend.cancel("g")
         await backend.await_phase("g", Phase.ENDED)
         await until("no pod", it.no_pods)
+
+
+async def test_a_kernel_on_several_nodes_is_not_begun(tmp_path: Path, server: Server) -> None:
+    """One that an older service has let in: on its other nodes no pod would claim what it holds, and anybody could have it."""
+    async with world(tmp_path, server) as it:
+        await it.add_node("n2")
+        backend = await it.begin()
+        for node in ("n1", "n2"):
+            await backend.await_node(it.named(node), gpus=4)
+        await backend.submit("k", gpus=4, nodes=2, kind=Kind.SESSION)
+        ended = await backend.await_phase("k", Phase.ENDED)
+        assert ended.outcome is Outcome.FAILED
+        assert "a kernel is one pod on one node" in ended.reason
+        assert it.kubelets.started == []
+        await backend.submit("w", gpus=4, nodes=2)
+        await backend.await_phase("w", Phase.RUNNING)
 
 
 async def test_a_pod_that_somebody_deletes_is_queued_again(tmp_path: Path, server: Server) -> None:

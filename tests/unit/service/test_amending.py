@@ -14,6 +14,7 @@ from gpufair.core.change import Change
 from gpufair.core.model import Allocation, Node, Shape, WorkloadSpec
 from gpufair.core.state import State
 from gpufair.core.units import AllocationPath, Millis, NodeName, WorkloadId
+from gpufair.service.settings.pool_options import KUBERNETES, PoolConfig
 from gpufair.service.workloads.amending import change_view
 from tests.unit.service.rig import LAUNCH, START, bearer, runtime_at, service_at
 from tests.world import World
@@ -103,6 +104,18 @@ async def test_what_cannot_be_is_refused_and_nothing_changes(tmp_path: Path) -> 
 
 def spec_of(state: State, name: str) -> WorkloadSpec:
     return state.workload(WorkloadId(name)).spec
+
+
+async def test_a_kernel_is_not_amended_to_several_nodes_of_a_cluster(tmp_path: Path) -> None:
+    """As it is not submitted so; what else it asks for may change."""
+    pools = (PoolConfig("default"), PoolConfig("kube", backend=KUBERNETES))
+    async with service_at(tmp_path, pools=pools) as (_, client):
+        body = {"id": "k", "gpus": 1, "min_runtime_s": 3600, "launch": LAUNCH, "user": "ada", "pools": ["kube"]}
+        await client.post(f"{API}/workloads", json=body)
+        path = f"{API}/workloads/k"
+        refused = await client.patch(path, json={"nodes": 2})
+        assert (refused.status_code, refused.json()["error"]) == (422, "OneNodeOnly")
+        assert (await client.patch(path, json={"gpus": 2})).json()["gpus"] == 2
 
 
 async def test_what_follows_from_the_wish_follows_anew(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from gpufair.core.model import Allocation, Policy, WorkloadSpec
 from gpufair.core.state import State
 from gpufair.core.units import HOUR, MINUTE, AllocationPath, CauseId, Instant, Millis
 from gpufair.service.settings.config import Config
+from gpufair.service.settings.pool_options import KUBERNETES, PoolConfig
 from gpufair.service.settings.profile_options import Profile
 from gpufair.service.settings.sizes import format_size, parse_size
+from gpufair.service.workloads.pools import OneNodeOnly
 from gpufair.service.workloads.submission import Wanted, spec_of
 
 CONFIG = Config(
@@ -114,3 +116,18 @@ def test_whether_it_may_be_moved_is_its_owners_word() -> None:
     assert asked(config, profile="light").movable
     assert not asked(config, profile="light", movable=False).movable
     assert asked(movable=True).movable
+
+
+def test_a_kernel_is_kept_from_several_nodes_of_a_cluster() -> None:
+    """It would be one pod there: GPUs of the other nodes would be paid for, used by nobody, and claimed by no pod."""
+    kube, near = PoolConfig("kube", backend=KUBERNETES), PoolConfig("near")
+    both, alone = replace(CONFIG, pools=(kube, near)), replace(CONFIG, pools=(kube,))
+    said = "a kernel with GPUs of 2 nodes was asked for, but in pool 'kube', a Kubernetes cluster, a kernel is one pod on one node"
+    with pytest.raises(OneNodeOnly, match=said):
+        asked(both, gpus=1, nodes=2, pools=("near", "kube"))
+    with pytest.raises(OneNodeOnly, match=r"run a program on each node \(`gpufair submit --nodes 2"):
+        asked(alone, gpus=1, nodes=2)
+    assert asked(both, gpus=1, nodes=2).pools == ("near",)
+    assert set(asked(both, gpus=1).pools) == {"near", "kube"}
+    program = Wanted({"type": "command"}, gpus=1, nodes=2, pools=("kube",))
+    assert spec_of(program, "ada", both, FACTS).pools == ("kube",)

@@ -178,7 +178,7 @@ async def resume(request: Request, workload: Id, body: Annotated[Resume | None, 
 
     def step(turn: Turn, known: Workload) -> None:
         if wanted.on_cpu:
-            there = pools.usual(it.config, turn.state.facts, Shape(0))
+            there = pools.usual(it.config, turn.state.facts, Shape(0), {})
             require_kernel(known, "be opened on a CPU node")
             if known.phase not in HOLDING:
                 standin.open_on_cpu(turn, known, there)

@@ -27,6 +27,7 @@ def amend(turn: Turn, workload: WorkloadId, wanted: Wanted, config: Config) -> N
     Raises:
         UnknownAllocation, NotAMember: The allocation is no leaf, or not open to the workload's owner.
         UnknownPool: It names a pool that there is not.
+        OneNodeOnly: A kernel on several nodes in a Kubernetes cluster.
         WrongPhase: It holds GPUs, is about to, or is over.
         GpufairError: The core refuses the wish.
     """
@@ -56,8 +57,10 @@ def _amended(spec: WorkloadSpec, wanted: Wanted, config: Config, facts: Facts) -
     accepted = spec.pools
     if wanted.pools:
         accepted = pools.named(wanted.pools, config, facts)
-    elif shape != old and set(accepted) == set(pools.usual(config, facts, old)):
-        accepted = pools.usual(config, facts, shape)
+    elif shape != old and set(accepted) == set(pools.usual(config, facts, old, spec.launch)):
+        accepted = pools.usual(config, facts, shape, spec.launch)
+    if (shape, accepted) != (old, spec.pools):
+        pools.on_one_node(spec.launch, shape, accepted, config)
     priority = spec.priority if wanted.priority is None else wanted.priority
     if wanted.priority is None and priority == usual_priority(config.policy, old, spec.min_runtime):
         priority = usual_priority(config.policy, shape, min_runtime)

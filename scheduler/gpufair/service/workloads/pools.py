@@ -6,7 +6,7 @@ is not paid by another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpufair.core.errors import GpufairError
@@ -17,7 +17,7 @@ from gpufair.core.state import State
 from gpufair.core.units import PoolName
 from gpufair.service.settings.config import Config
 from gpufair.service.settings.node_options import NodeConfig
-from gpufair.service.settings.pool_options import AGENTS
+from gpufair.service.settings.pool_options import AGENTS, KUBERNETES
 from gpufair.service.settings.tables import hint
 
 
@@ -30,6 +30,21 @@ class UnknownPool(GpufairError):
 
     def __str__(self) -> str:
         return f"there is no pool {self.name!r}{hint(self.name, self.known)}; known are {', '.join(self.known)}"
+
+
+class OneNodeOnly(GpufairError):
+    """A kernel on several nodes, where each kernel is a pod and a pod is on one node."""
+
+    def __init__(self, pool: str, nodes: int) -> None:
+        super().__init__(pool, nodes)
+        self.pool, self.nodes = pool, nodes
+
+    def __str__(self) -> str:
+        return (
+            f"a kernel with GPUs of {self.nodes} nodes was asked for, but in pool {self.pool!r}, a Kubernetes cluster, a kernel is "
+            "one pod on one node, and could not use those of the others; ask for GPUs of one node, run a program on each node "
+            f"(`gpufair submit --nodes {self.nodes} --gpus N -- torchrun ...`), or name a pool of another kind"
+        )
 
 
 def known(config: Config, facts: Facts) -> tuple[PoolName, ...]:
@@ -65,13 +80,39 @@ def named(names: Iterable[str], config: Config, facts: Facts) -> tuple[PoolName,
     return tuple(PoolName(name) for name in names)
 
 
-def usual(config: Config, facts: Facts, shape: Shape) -> tuple[PoolName, ...]:
+def on_one_node(launch: Mapping[str, Any], shape: Shape, accepted: Iterable[PoolName], config: Config) -> None:
+    """Refuse a kernel on several nodes where it would leave all GPUs but those of its first node to nobody.
+
+    Raises:
+        OneNodeOnly: One of the accepted pools is a Kubernetes cluster.
+    """
+    if _spans_nodes(launch, shape):
+        clusters = _clusters(config)
+        for name in accepted:
+            if name in clusters:
+                raise OneNodeOnly(name, shape.nodes)
+
+
+def _spans_nodes(launch: Mapping[str, Any], shape: Shape) -> bool:
+    return shape.nodes > 1 and launch.get("type") == "kernel"
+
+
+def _clusters(config: Config) -> frozenset[str]:
+    return frozenset(one.name for one in config.pools if one.backend == KUBERNETES)
+
+
+def usual(config: Config, facts: Facts, shape: Shape, launch: Mapping[str, Any]) -> tuple[PoolName, ...]:
     """For whom names none: all that could hold the shape, in the order in which it will most likely start.
+
+    A kernel on several nodes is kept from pools that cannot have one, if there are others.
 
     First those with room for it now, then those where the least is wanted for what there is; of equals the default one,
     then by name. Where none could hold it, all there are: the refusal says what could be had, or a cluster is yet to come.
     """
     there = known(config, facts)
+    if _spans_nodes(launch, shape):
+        clusters = _clusters(config)
+        there = tuple(name for name in there if name not in clusters) or there
     fitting = [name for name in there if could_hold(facts.by_pool.get(name, ()), shape)]
     if len(fitting) < 2:
         return tuple(fitting) or there

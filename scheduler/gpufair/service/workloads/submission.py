@@ -66,6 +66,7 @@ def spec_of(wanted: Wanted, user: str, config: Config, facts: Facts) -> Workload
         UnknownAllocation: The allocation is no leaf of the tree.
         UnknownPool: It names a pool that there is not.
         NotAMember: It isn't open to ``user``, or none is.
+        OneNodeOnly: A kernel on several nodes in a Kubernetes cluster.
         InvalidSpec: A kernel on several nodes of 0 GPUs, say.
     """
     profile = _profile(wanted.profile, config)
@@ -86,7 +87,9 @@ def spec_of(wanted: Wanted, user: str, config: Config, facts: Facts) -> Workload
     )
     kind = Kind(wanted.kind) if wanted.kind is not None else profile.kind
     priority = profile.priority if wanted.priority is None else wanted.priority
-    accepted = wanted.pools or profile.pools
+    named = wanted.pools or profile.pools
+    accepted = pools.named(named, config, facts) if named else pools.usual(config, facts, shape, wanted.launch)
+    pools.on_one_node(wanted.launch, shape, accepted, config)
     return WorkloadSpec(
         allocation=allocation_of(wanted.allocation or profile.allocation, user, facts.tree),
         user=user,
@@ -96,7 +99,7 @@ def spec_of(wanted: Wanted, user: str, config: Config, facts: Facts) -> Workload
         resumable=True if wanted.resumable is None else wanted.resumable,
         movable=profile.movable if wanted.movable is None else wanted.movable,
         priority=usual_priority(config.policy, shape, min_runtime) if priority is None else priority,
-        pools=pools.named(accepted, config, facts) if accepted else pools.usual(config, facts, shape),
+        pools=accepted,
         name=wanted.name or "",
         grace=profile.grace,
         expected=profile.expected if wanted.expected_s is None else span_of(wanted.expected_s, "expected_s"),

@@ -23,6 +23,7 @@ from gpufair.service.backends.kubernetes.problems import Conflict, Forbidden, In
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.settings.pod_storage import STATE_DIR
 from gpufair.service.settings.profile_options import POD_PROFILE
+from gpufair.service.workloads.pools import OneNodeOnly
 from gpufair.wire import Command, StartArgs, from_json
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def _judged(problem: Forbidden | Invalid) -> GpufairError:
 async def _make(site: Site, key: PodKey, place: Place, start: Command, made: Made) -> None:
     order = await _order(site, key, place, start, made)
     args = from_json(StartArgs, start.args)
+    if order.nodes > 1 and args.launch.get("type") == "kernel":  # submitted before that was refused
+        raise Refused(Verdict(Ending.FAILED, str(OneNodeOnly(site.pool, order.nodes))))
     try:
         manifest = manifests.pod(order, site.options, site.template_of(str(args.launch.get(POD_PROFILE) or "")))
     except BadManifest as err:
