@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from gpufair.service.workloads.turn import Turn
 from gpufair.wire import AgentHello, NodeInventory, Report
 from tests.integration.kubernetes.conftest import Server
 
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 POOL, MARK = "kube", "gpufair.test/world"
 POLICY = Policy(grace_session=Millis(5 * SECOND), grace_batch=Millis(3 * SECOND), debug_min_runtime=Millis(0), backoff=Millis(0))
 TEAMS = (Allocation(AllocationPath("a")), Allocation(AllocationPath("b")))
@@ -431,11 +433,30 @@ class World:
         body = {"apiVersion": f"policy/{'v1' if 'v1' in known else 'v1beta1'}", "kind": "Eviction"}
         await self.api.call("POST", f"{self.path}/{name}/eviction", body | {"metadata": {"name": name}})
 
+    async def beat(self) -> None:
+        """Renew all leases again and again, as kubelets do: a real node controller takes a node for lost after 40 s without."""
+        made: set[str] = set()
+        while True:
+            for name in list(self._nodes):
+                with suppress(KubernetesProblem):  # there may be no API server for a while
+                    if name in made:
+                        await self.api.call("PATCH", f"{LEASES}/{name}", _lease(name), content_type=MERGE_PATCH)
+                    else:
+                        await self.api.call("POST", LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **_lease(name)})
+                        made.add(name)
+            await asyncio.sleep(5)
+
     async def leave(self) -> None:
         """Take the nodes away."""
         for name in self._nodes:
-            with suppress(KubernetesProblem):
-                await self.api.call("DELETE", f"/api/v1/nodes/{name}")
+            for path in (f"/api/v1/nodes/{name}", f"{LEASES}/{name}"):
+                with suppress(KubernetesProblem):
+                    await self.api.call("DELETE", path)
+
+
+def _lease(node: str) -> Object:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {"metadata": {"name": node}, "spec": {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": now}}
 
 
 @asynccontextmanager
@@ -444,6 +465,8 @@ async def world(folder: Path, server: Server, gpus: int = 4) -> AsyncIterator[Wo
     api = await Api.open(server.kubeconfig)
     it = World(folder, server, api)
     it.kubelets.start()
+    # Nothing at the fake one wants it, and it would take the faults that tests have ready.
+    beating = None if server.fake else asyncio.create_task(it.beat())
     try:
         if gpus:
             await it.add_node("n1", gpus)
@@ -451,5 +474,7 @@ async def world(folder: Path, server: Server, gpus: int = 4) -> AsyncIterator[Wo
     finally:
         await it.end()
         await it.kubelets.close()
+        if beating is not None:
+            beating.cancel()
         await it.leave()
         await api.close()
