@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,15 @@ def tell(
     body |= {} if executions is None else {"executions": executions}
     body |= {} if cells is None else {"cells": cells}
     lab.request("PUT", f"gpufair/fake/{kernel_id}", body)
+
+
+def keep_in(late: list[Route]) -> Callable[[Route], None]:
+    """A handler of requests that leaves them without an answer for now."""
+
+    def keep(route: Route) -> None:  # of the list's own method Playwright can't make one
+        late.append(route)
+
+    return keep
 
 
 def asked(lab: Lab, kernel_id: str) -> list[str]:
@@ -312,7 +321,7 @@ def test_an_answer_that_comes_late_unmarks_no_cell_that_waits_since(lab: Lab, ui
         page.wait_for_load_state("networkidle")
 
         late: list[Route] = []
-        page.route(re.compile(r"/gpufair/sessions/.*/outputs"), lambda route: late.append(route))
+        page.route(re.compile(r"/gpufair/sessions/.*/outputs"), keep_in(late))
         with page.expect_response(re.compile(r"/gpufair/sessions/.*/cells")):
             tell(lab, kernel_id, [run("m-1", "done", "recorded\n")], [], state="running")
         waiting = {"msg_id": "m-2", "cell_id": "waits", "state": "held"}
@@ -338,7 +347,7 @@ def test_an_event_is_newer_than_an_answer_that_comes_after_it(lab: Lab, ui: Look
         tell(lab, kernel_id, state="queued")
         expect(page.locator(ITEM)).to_contain_text("queued")
         late: list[Route] = []
-        page.route(re.compile(rf"/gpufair/sessions/{kernel_id}(\?|$)"), lambda route: late.append(route))
+        page.route(re.compile(rf"/gpufair/sessions/{kernel_id}(\?|$)"), keep_in(late))
         # Looked at again when another notebook was in front.
         with page.expect_request(re.compile(rf"/gpufair/sessions/{kernel_id}(\?|$)")):
             page.evaluate("void window.jupyterapp.commands.execute('application:activate-previous-tab')")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpufair.service.lifecycle.leading_pod import LABEL, LeadingPod, Pod
-from gpufair.service.serve import _unlink_own
+from gpufair.service.serve.serving import _unlink_own
 from tests.authority import Authority
 
 PATCH = "/api/v1/namespaces/gpufair/pods/gpufair-x"
