@@ -2,8 +2,8 @@
 
 usage: python scheduler/compile_core.py FOLDER
 
-FOLDER then holds a copy of the package ``gpufair`` in which the core is compiled; whoever has FOLDER first on PYTHONPATH
-imports that one. Constructors of data classes are written out first (``spell_out``). Nothing is written beside the
+FOLDER then holds a copy of the package ``gpufair`` in which the core is compiled, and with it the world that the
+simulator plays around it; whoever has FOLDER first on PYTHONPATH imports that one. Constructors of data classes are written out first (``spell_out``). Nothing is written beside the
 sources, so no stale binary can stand in for an edited one. It takes mypy, setuptools, a C compiler and some minutes,
 and next to nothing where nothing has changed. Exits 3 where it cannot.
 """
@@ -30,6 +30,8 @@ CANNOT: Final = 3  # the exit code
 OPTIMISED: Final = "2"
 # It looks at classes from outside, which only plain Python can; and no pass runs through it.
 NOT_COMPILED: Final = ("__init__", "codec")
+# Of the simulator, what runs at every event.
+PLAYED: Final = ("costs", "course", "engine", "job", "site", "story")
 # Modules whose classes are read back by their annotations.
 READ_BACK: Final = ("actions", "events", "ledger", "model", "record")
 
@@ -63,9 +65,10 @@ def compiled(folder: Path) -> Path:
 
 
 def _modules() -> list[Path]:
-    core = SOURCES / "gpufair" / "core"
+    core, sim = SOURCES / "gpufair" / "core", SOURCES / "gpufair" / "sim"
     left_out = {core / f"{name}.py" for name in NOT_COMPILED}
-    return sorted(path for path in core.rglob("*.py") if path not in left_out)
+    played = [sim / f"{name}.py" for name in PLAYED]
+    return sorted([*(path for path in core.rglob("*.py") if path not in left_out), *played])
 
 
 def _digest(files: list[Path]) -> str:
@@ -138,13 +141,13 @@ def _compile(modules: list[Path], folder: Path) -> None:
 
 
 def _written_out(folder: Path) -> Path:
-    """The sources of the core as they are compiled."""
+    """The sources as they are compiled, and what they import."""
     shutil.rmtree(folder, ignore_errors=True)
-    package = SOURCES / "gpufair"
-    for path in (package / "__init__.py", *(package / "core").rglob("*.py")):
-        copy = folder / path.relative_to(SOURCES)
+    package, written = SOURCES / "gpufair", set(_modules())
+    for path in (package / "__init__.py", *(package / "core").rglob("*.py"), *(package / "sim").rglob("*.py")):
+        copy, source = folder / path.relative_to(SOURCES), path.read_text(encoding="utf-8")
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(spelled_out(path.read_text(encoding="utf-8")), encoding="utf-8")
+        copy.write_text(spelled_out(source) if path in written else source, encoding="utf-8")
     return folder
 
 

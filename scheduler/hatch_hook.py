@@ -25,10 +25,10 @@ class CompiledCore(BuildHookInterface[Any]):  # type: ignore[misc]  # installed 
         from compile_core import compiled  # noqa: PLC0415
 
         folder = compiled(Path(self.root) / "build" / "compiled")
-        core = folder / "gpufair" / "core"
+        package = folder / "gpufair"
         # The compiled core has a first module of its own.
         self.build_config.target_config.setdefault("exclude", []).append("/scheduler/gpufair/core/__init__.py")
-        for path in (*folder.glob("*.so"), *core.rglob("*.so"), core / "__init__.py"):
+        for path in (*folder.glob("*.so"), *package.rglob("*.so"), package / "core" / "__init__.py"):
             build_data["force_include"][str(path)] = str(path.relative_to(folder))
         build_data["pure_python"], build_data["infer_tag"] = False, True
 

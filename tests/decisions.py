@@ -1,4 +1,7 @@
-"""Every decision of a few worlds, a line each: ``python -m tests.decisions FILE``. Prints whether the core was compiled."""
+"""Every decision of a few worlds, a line each, and what became of each job: ``python -m tests.decisions FILE``.
+
+Prints whether the core was compiled.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ def main() -> None:
     with Path(sys.argv[1]).open("w", encoding="utf-8") as out:
         for name in ("steady", "drain"):
             scenario = world(name).make(Setting(Cluster.parse("12x8"), days=0.5, seed=3))
-            play(scenario, Contender(name, "", lambda options: Recorded(options, out)))
+            story = play(scenario, Contender(name, "", lambda options: Recorded(options, out)))
+            for life in story.lives.values():
+                stints = [(one.up, one.notice, one.freed, one.worked, one.lost, one.switching) for one in life.stints]
+                out.write(json.dumps([life.job.id, life.ended, life.outcome, stints]) + "\n")
 
         feed = World.feed
 

@@ -66,6 +66,24 @@ def test_nothing_is_done_where_nothing_changed(compiled: Path) -> None:
     assert not list((ROOT / "scheduler").rglob("*.so"))
 
 
+COMPILED = """
+from gpufair.core import codec, state
+from gpufair.sim import engine, measures, site, story
+
+assert [one.__file__.endswith(".so") for one in (state, engine, site, story)] == [True] * 4
+assert [one.__file__.endswith(".py") for one in (codec, measures)] == [True] * 2
+"""
+
+
+def test_what_runs_at_every_event_is_compiled(compiled: Path) -> None:
+    """The core and the world that the simulator plays around it; the rest is as it is in the sources."""
+    command = [sys.executable, "-W", "error", "-c", COMPILED]
+    done = subprocess.run(
+        command, env=environment(compiled), cwd=ROOT / "tests", capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
+
+
 DATA = """
 import copy, pickle
 from dataclasses import FrozenInstanceError, replace
