@@ -19,11 +19,15 @@ from gpufair.core.record import Record
 
 def nobody_waits(facts: Facts) -> bool:
     """Whether nobody waits for GPUs."""
-    return not facts.waiting.allocated.lines and not facts.waiting.unallocated.lines
+    waiting = facts.waiting
+    return not waiting.length or (not waiting.allocated.lines and not waiting.unallocated.lines)
 
 
 def alone(facts: Facts) -> Record | None:
     """The one who waits for GPUs, if there is no other, it is allocated, and nothing is kept for it."""
+    only = facts.waiting.unlisted
+    if only is not None:
+        return _free_to_start(facts.records[only])
     lines = facts.waiting.allocated.lines
     if len(lines) != 1 or facts.waiting.unallocated.lines:
         return None
@@ -32,9 +36,12 @@ def alone(facts: Facts) -> Record | None:
             for queues in line.values():
                 for tickets in queues.values():
                     if len(queues) == 1 and len(tickets) == 1:
-                        record = facts.records[tickets[0].workload]
-                        return record if record.reservation is None and record.landing is None else None
+                        return _free_to_start(facts.records[tickets[0].workload])
     return None
+
+
+def _free_to_start(record: Record) -> Record | None:
+    return record if record.reservation is None and record.landing is None else None
 
 
 def at_once(facts: Facts, record: Record) -> tuple[tuple[Lease, ...], str] | None:

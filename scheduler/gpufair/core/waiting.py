@@ -193,24 +193,62 @@ class Side:
         return {pool for _, pool in self.turns}
 
 
-@dataclass(slots=True)
-class Waiting:
-    """The queued workloads. ``plain`` are those of 0 GPUs, which wait for a node with enough beside GPUs."""
+class _Entry:
+    """One who waits, as it was added."""
 
-    allocated: Side = field(default_factory=Side)
-    unallocated: Side = field(default_factory=Side)
-    plain: Side = field(default_factory=Side)
-    length: int = 0
+    __slots__ = ("min_runtime", "spec", "ticket")
+
+    def __init__(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
+        self.spec, self.ticket, self.min_runtime = spec, ticket, min_runtime
+
+
+class Waiting:
+    """The queued workloads. ``plain`` are those of 0 GPUs, which wait for a node with enough beside GPUs.
+
+    Allocated work that joins an empty queue is noted by itself, and listed when somebody looks at the lists: where there
+    is room for everybody it starts before anybody has.
+    """
+
+    __slots__ = ("_allocated", "_unlisted", "length", "plain", "unallocated")
+
+    def __init__(self) -> None:
+        self._allocated, self.unallocated, self.plain = Side(), Side(), Side()
+        self._unlisted: _Entry | None = None
+        self.length = 0
+
+    @property
+    def allocated(self) -> Side:
+        """Allocated work that needs GPUs."""
+        if self._unlisted is not None:
+            self._list()
+        return self._allocated
+
+    def _list(self) -> None:
+        one, self._unlisted = self._unlisted, None
+        if one is not None:
+            self._allocated.add(one.spec, one.ticket, one.min_runtime)
+
+    @property
+    def unlisted(self) -> WorkloadId | None:
+        """The only one who waits, if it joined an empty queue and nobody has looked at the lists since."""
+        return self._unlisted.ticket.workload if self._unlisted is not None else None
 
     def add(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
         """Queue a workload whose next start asks for ``min_runtime``."""
         self.length += 1
-        self.side(spec).add(spec, ticket, min_runtime)
+        if self.length == 1 and spec.allocated and spec.shape.gpus:
+            self._unlisted = _Entry(spec, ticket, min_runtime)
+        else:
+            self._list()  # whoever joins it may be of another side, and leave first
+            self.side(spec).add(spec, ticket, min_runtime)
 
     def remove(self, spec: WorkloadSpec, ticket: Ticket, min_runtime: int) -> None:
         """Take a workload out."""
         self.length -= 1
-        self.side(spec).remove(spec, ticket, min_runtime)
+        if self._unlisted is not None:
+            self._unlisted = None  # there was nobody else
+        else:
+            self.side(spec).remove(spec, ticket, min_runtime)
 
     def side(self, spec: WorkloadSpec) -> Side:
         """Where workloads like this one wait."""
