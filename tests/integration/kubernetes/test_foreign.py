@@ -16,6 +16,7 @@ from gpufair.core.model import Outcome, Phase
 from gpufair.core.record import Workload
 from gpufair.core.units import Millis
 from gpufair.service.backends.kubernetes import names, rights
+from gpufair.service.backends.kubernetes.api import MERGE_PATCH
 from gpufair.service.backends.kubernetes.asked import asked
 from gpufair.service.backends.kubernetes.foreign_wishes import LAUNCH, pods_of
 from gpufair.service.backends.kubernetes.problems import Missing
@@ -35,10 +36,10 @@ class Others:
         self.it, self.nodes = it, nodes
         self.namespace, self.elsewhere = namespace, elsewhere
 
-    async def begin(self) -> None:
+    async def begin(self, **options: Any) -> None:
         """Start a service (again)."""
         # A name of its own: other tests may use the same API server.
-        backend = await self.it.begin(namespaces={self.namespace: ("a", "b")}, scheduler_name=self.scheduler)
+        backend = await self.it.begin(namespaces={self.namespace: ("a", "b")}, scheduler_name=self.scheduler, **options)
         for node in self.nodes.names:
             await backend.await_node(node, gpus=4, lost=False)
 
@@ -53,7 +54,10 @@ class Others:
         assert self.it.backend is not None
         return self.it.backend
 
-    async def make(self, name: str, gpus: int = 4, *, allocation: str = "a", namespace: str = "", grace_s: int = 2, **labels: str) -> str:
+    async def make(
+        self, name: str, gpus: int = 4, *, allocation: str = "a", namespace: str = "", grace_s: int = 2,
+        tolerations: tuple[dict[str, str], ...] = (), **labels: str,
+    ) -> str:  # fmt: skip
         """A pod that asks for our scheduler; returns its uid. Labels by the end of their name, ``min_runtime``."""
         known = {f"{names.DOMAIN}/{key.replace('_', '-')}": value for key, value in labels.items()}
         body = {
@@ -62,6 +66,7 @@ class Others:
                 "schedulerName": self.scheduler,
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": grace_s,
+                "tolerations": list(tolerations),
                 "containers": [
                     {
                         "name": "main",
@@ -135,14 +140,14 @@ class Others:
 
 
 @asynccontextmanager
-async def others(tmp_path: Path, server: Server, count: int = 1) -> AsyncIterator[Others]:
+async def others(tmp_path: Path, server: Server, count: int = 1, **options: Any) -> AsyncIterator[Others]:
     of = server.cluster
     nodes = await asyncio.to_thread(lambda: of.nodes(count, gpus=4, runs=False, labels={MARK: server.namespace}))
     made = [make_cluster(of.kind, of.kubeconfig, tmp_path, fake=of.fake, plane=of.plane) for _ in range(2)]
     try:
         async with world(tmp_path, server, gpus=0) as it:
             found = Others(it, nodes, *(one.namespace for one in made))
-            await found.begin()
+            await found.begin(**options)
             yield found
     finally:
         for one in made:
@@ -242,6 +247,63 @@ async def test_what_is_wrong_is_told_at_the_pod(tmp_path: Path, server: Server, 
         assert pod is not None
         assert "nodeName" not in pod["spec"]
         assert len(await it.events("wrong", namespace)) == 1
+
+
+DEDICATED = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
+TOLERATES = {"key": "dedicated", "operator": "Exists"}
+
+
+async def taint(it: Others, node: str, *taints: dict[str, str]) -> None:
+    """As an administrator."""
+    await it.it.api.call("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": list(taints) or None}}, content_type=MERGE_PATCH)
+
+
+async def test_a_pod_is_kept_off_nodes_whose_taints_it_does_not_tolerate(tmp_path: Path, server: Server) -> None:
+    """The pool's own pods do, which says nothing of theirs; when the taint is off, it may have such a node as well."""
+    async with others(tmp_path, server, count=2) as it:
+        tainted, plain = it.nodes.names
+        await it.it.end()
+        await taint(it, tainted, DEDICATED)
+        await it.begin(tolerations=(TOLERATES,))
+        await it.make("first")
+        assert await it.running_on("first") == plain
+        second = await it.make("second")
+        assert (await it.await_phase(second, Phase.QUEUED)).spec.shape.exclude == (tainted,)
+        await it.make("third", tolerations=(TOLERATES,))
+        assert await it.running_on("third") == tainted
+        await taint(it, plain, DEDICATED)
+        await taint(it, tainted)
+        await until("that to be seen", lambda: _kept_off(it, plain))
+        await it.finish("first")
+        await it.finish("third")
+        assert await it.running_on("second") == tainted
+
+
+async def _kept_off(it: Others, *nodes: str) -> bool:
+    return [one.spec.shape.exclude for one in await it.workloads() if one.phase is Phase.QUEUED] == [nodes]
+
+
+async def test_a_pod_that_tolerates_no_node_waits_until_one_is_opened_to_it(tmp_path: Path, server: Server) -> None:
+    """Whether the taint was there before it, or came while it waited for its turn."""
+    async with others(tmp_path, server, tolerations=(TOLERATES,)) as it:
+        (node,) = it.nodes.names
+        await it.make("first")
+        await it.running_on("first")
+        second = await it.make("second")
+        await it.await_phase(second, Phase.QUEUED)
+        await taint(it, node, DEDICATED)
+        await it.told("second", "GpufairWaits", f"it does not tolerate the taints of {node}; no other node could hold it")
+        await it.make("third")
+        await it.told("third", "GpufairRefused", f"it does not tolerate the taints of {node}")
+        await it.finish("first")
+        waiting = await it.await_phase(second, Phase.STARTING)
+        told = "has the taint dedicated=ml:NoSchedule by now, which it does not tolerate"
+        await until("the reason", lambda: told in it.backend.remark(waiting.id))
+        assert not ((await it.pod("second")) or {})["spec"].get("nodeName")
+        await taint(it, node)
+        await it.running_on("second")
+        await it.finish("second")
+        await it.running_on("third")
 
 
 async def test_one_that_is_deleted_while_it_waits_is_over(tmp_path: Path, server: Server) -> None:

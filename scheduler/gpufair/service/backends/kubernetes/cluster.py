@@ -17,6 +17,7 @@ from gpufair.core.units import WorkloadId
 from gpufair.service.backends.kubernetes import inventory, names, survey
 from gpufair.service.backends.kubernetes.api import Api, Limits
 from gpufair.service.backends.kubernetes.foreign import ForeignPods
+from gpufair.service.backends.kubernetes.foreign_taints import Taints
 from gpufair.service.backends.kubernetes.gangs import rank_of
 from gpufair.service.backends.kubernetes.lease import Lease
 from gpufair.service.backends.kubernetes.life import Life
@@ -222,6 +223,8 @@ class KubernetesCluster:
             if name not in self.kept:
                 self._keep(name, place)
             self.kept[name].place = place
+        # Before nodes are told of: what is new, or open again, may be given to others' pods at once.
+        await self.foreign.heed(Taints({name: offer.taints for name, offer in offers.items()}))
         await self._adopt()
         await self.foreign.adopt(self.kept)
         await survey.tell(site, self.kept, offers, trouble, self._strangers.odd())

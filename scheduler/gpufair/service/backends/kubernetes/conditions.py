@@ -71,16 +71,31 @@ def standing(
     if ready.get("status") != "True":
         said = " ".join(str(ready.get("message") or ready.get("reason") or "it does not say why").split())
         return Standing(Condition.CLOSED, f"{name} is not ready: {said[:200]}")
-    taints = [one for one in spec.get("taints") or () if one.get("effect") in CLOSING]
+    taints = _closing(spec)
     if any(one.get("key") == _LEAVING for one in taints):
         return Standing(Condition.CLOSED, f"{name} is about to be removed by the cluster's autoscaler")
     if spec.get("unschedulable"):
         return Standing(Condition.CLOSED, f"{name} is cordoned in Kubernetes; `kubectl uncordon {name}` opens it")
     tolerating = tuple(tolerated)
-    for taint in taints:
-        if taint.get("key") not in _SAID_OTHERWISE and not any(tolerates(one, taint) for one in tolerating):
+    for taint in hard_taints(node):
+        if not any(tolerates(one, taint) for one in tolerating):
             return Standing(Condition.CLOSED, _tainted(name, taint))
     return Standing()
+
+
+def hard_taints(node: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Taints that keep pods off which do not tolerate them, but for those that repeat what a node says otherwise."""
+    return tuple(one for one in _closing(node.get("spec") or {}) if one.get("key") not in _SAID_OTHERWISE)
+
+
+def written(taint: Mapping[str, Any]) -> str:
+    """A taint as ``kubectl`` writes it."""
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint.get('key', '')}{value}:{taint.get('effect')}"
+
+
+def _closing(spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(one for one in spec.get("taints") or () if one.get("effect") in CLOSING)
 
 
 def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
@@ -114,9 +129,8 @@ def _tainted(name: str, taint: Mapping[str, Any]) -> str:
     key = str(taint.get("key", ""))
     if key in _PRESSURE:
         return f"{name} {_PRESSURE[key]}, says Kubernetes; it opens by itself when that is over"
-    value = f"={taint['value']}" if taint.get("value") else ""
     return (
-        f"{name} has the taint {key}{value}:{taint.get('effect')}, which pods of this pool do not tolerate; "
+        f"{name} has the taint {written(taint)}, which pods of this pool do not tolerate; "
         "take it off, or add it to tolerations of [pool.kubernetes]"
     )
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpufair.core import events as ev
-from gpufair.core.errors import GpufairError
+from gpufair.core.errors import GpufairError, NeverFits, WrongPhase
 from gpufair.core.model import HOLDING, Held, Phase
 from gpufair.core.state import State
-from gpufair.core.units import WorkloadId
+from gpufair.core.units import NodeName, WorkloadId
 from gpufair.service.backends.kubernetes.ending import Leaving, remove
 from gpufair.service.backends.kubernetes.foreign_events import TheirPod, Told, tell
 from gpufair.service.backends.kubernetes.foreign_life import ForeignLife
+from gpufair.service.backends.kubernetes.foreign_taints import Taints
 from gpufair.service.backends.kubernetes.foreign_wishes import LAUNCH, Remark, Wish, namespace_of, pods_of, wishes
 from gpufair.service.backends.kubernetes.names import PodKey
 from gpufair.service.backends.kubernetes.placing import Made, Place
@@ -35,6 +36,7 @@ from gpufair.wire import Command
 
 # How a workload ends that lost a pod before it started: the others are free for its next set.
 _ANEW: Final = "; what is left of it is queued anew"
+_SHOWN: Final = 5  # names of nodes, in what is told at a pod
 _log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
@@ -48,6 +50,7 @@ class Theirs:
     phase: Phase
     held: Held | None
     pods: tuple[TheirPod, ...]
+    exclude: tuple[NodeName, ...]  # nodes that it is kept off
     why: str = ""  # it was cancelled
 
 
@@ -64,6 +67,7 @@ class ForeignPods:
         self._site, self._found, self._spawn = site, found, spawn
         self._told: dict[str, str] = {}  # by uid, what was last told there
         self._cleared: set[str] = set()  # uids of pods whose deletion was asked for here
+        self._taints, self._tainted = Taints({}), True  # whether there may have been any when this was last looked at
 
     def concerns(self, command: Command) -> bool:
         """Whether a start is of such pods."""
@@ -80,6 +84,44 @@ class ForeignPods:
         name, uid = (str(part) for part in launch["pods"][rank])
         key = PodKey(WorkloadId(command.workload), command.incarnation, rank)
         return self._live(agent, key, place, TheirPod(str(launch["namespace"]), name, uid))
+
+    async def heed(self, taints: Taints) -> None:
+        """The nodes have these taints: what waits is kept off those that its pods do not tolerate, and off no others.
+
+        Raises:
+            StoreUnavailable: It could not be journalled: look again.
+        """
+        self._taints = taints
+        if not taints and not self._tainted:
+            return
+        for one in await self._known():
+            if one.phase is Phase.QUEUED:
+                pods = [seen for pod in one.pods if (seen := self._found(pod.uid)) is not None]
+                off = taints.kept_off(pods)
+                if off != one.exclude:
+                    await self._keep_off(one.id, off, pods)
+        self._tainted = bool(taints)
+
+    async def _keep_off(self, workload: WorkloadId, off: tuple[NodeName, ...], pods: list[Object]) -> None:
+        def step(turn: Turn) -> None:
+            record = turn.state.facts.records.get(workload)
+            if record is not None and record.phase is Phase.QUEUED:
+                spec = record.spec
+                shape = replace(spec.shape, exclude=off)
+                turn.handle(
+                    ev.Amended(
+                        turn.now, turn.cause(), workload, spec.allocation, shape, spec.min_runtime, spec.pools, spec.priority
+                    )
+                )
+
+        try:
+            await self._site.runtime.do(step)
+        except (NeverFits, WrongPhase) as err:
+            # No node is left for it, or others leave for it already: its life here sees to it that it is bound to none.
+            _log.info("%s is not kept off %s: %s", workload, ", ".join(off), err)
+            if isinstance(err, NeverFits):
+                for pod in pods:
+                    self._tell(Remark(pod, _tainted(off), wrong=False))
 
     async def adopt(self, kept: Mapping[str, Kept]) -> None:
         """Find again what runs. Before the first hello of a node, which says what is there."""
@@ -155,15 +197,19 @@ class ForeignPods:
             self._cleared.discard(pod.uid)
 
     async def _submit(self, wish: Wish) -> None:
+        off = self._taints.kept_off(wish.pods)
+        spec = replace(wish.spec, shape=replace(wish.spec.shape, exclude=off))
+
         def step(turn: Turn) -> None:
             if wish.id not in turn.state.facts.records:
-                turn.handle(ev.Submitted(turn.now, turn.cause(), wish.id, wish.spec))
+                turn.handle(ev.Submitted(turn.now, turn.cause(), wish.id, spec))
 
         try:
             await self._site.runtime.do(step)
         except GpufairError as err:
+            text = f"{err} ({_tainted(off)})" if off and isinstance(err, NeverFits) else str(err)
             for pod in wish.pods:
-                self._tell(Remark(pod, str(err)))
+                self._tell(Remark(pod, text))
             return
         except Exception:  # noqa: BLE001  # whatever is odd about one must not keep the others from being submitted
             _log.exception("the pods of %s cannot be submitted", wish.id)
@@ -196,10 +242,13 @@ class ForeignPods:
         await self._cancel(PodKey(workload, 0), why)
 
     def _live(self, agent: VirtualAgent, key: PodKey, place: Place, pod: TheirPod) -> ForeignLife:
-        life = ForeignLife(self._site, agent, key, place, pod, self._found(pod.uid), self._cancel)
+        life = ForeignLife(self._site, agent, key, place, pod, self._found(pod.uid), self._cancel, self._obstacle)
         self.lives[pod.uid, key] = life
         self._spawn(self._run(life))
         return life
+
+    def _obstacle(self, pod: Object, node: str) -> str:
+        return self._taints.obstacle(pod, node)
 
     async def _run(self, life: ForeignLife) -> None:
         while not life.over:
@@ -213,6 +262,11 @@ class ForeignPods:
         self.lives.pop((life.pod.uid, life.key), None)
 
 
+def _tainted(off: tuple[NodeName, ...]) -> str:
+    shown = ", ".join(off[:_SHOWN]) + (f" and {len(off) - _SHOWN} more" if len(off) > _SHOWN else "")
+    return f"it does not tolerate the taints of {shown}; no other node could hold it"
+
+
 def _known(state: State, pool: str) -> list[Theirs]:
     found = []
     for record in state.facts.records.values():
@@ -220,5 +274,5 @@ def _known(state: State, pool: str) -> list[Theirs]:
         if spec.launch.get("type") == LAUNCH and spec.launch.get("pool") == pool:
             namespace = namespace_of(spec)
             pods = tuple(TheirPod(namespace, name, uid) for name, uid in pods_of(spec))
-            found.append(Theirs(record.id, record.phase, record.held, pods, record.cancelled_why))
+            found.append(Theirs(record.id, record.phase, record.held, pods, spec.shape.exclude, record.cancelled_why))
     return found

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from gpufair.core.model import Outcome
+from gpufair.core.units import Instant
 from gpufair.service.backends.kubernetes import explain, manifests
 from gpufair.service.backends.kubernetes.api import Pause
 from gpufair.service.backends.kubernetes.ending import Leaving, remove, sooner
@@ -39,13 +40,23 @@ _NEXT: Final = "; if another pod is made in its place, that one is queued by its
 _log = logging.getLogger(__name__)
 
 Cancel = Callable[[PodKey, str], Awaitable[None]]
+Obstacle = Callable[[Object, str], str]
 
 
 class ForeignLife:
-    """``seen``: the pod as it was found, None if it is not there any more. ``cancel`` ends the whole workload in the core."""
+    """``seen``: the pod as it was found, None if it is not there any more. ``cancel`` ends the whole workload in the core.
+    ``obstacle`` names a taint of a node of the core that a pod does not tolerate."""
 
     def __init__(
-        self, site: Site, agent: VirtualAgent, key: PodKey, place: Place, pod: TheirPod, seen: Object | None, cancel: Cancel
+        self,
+        site: Site,
+        agent: VirtualAgent,
+        key: PodKey,
+        place: Place,
+        pod: TheirPod,
+        seen: Object | None,
+        cancel: Cancel,
+        obstacle: Obstacle,
     ) -> None:
         self.key: Final = key
         self.pod: Final = pod
@@ -54,7 +65,8 @@ class ForeignLife:
         self.made = Made(uid=pod.uid)
         self.seen: Object | None = None
         self.gone = self.over = False
-        self._site, self._agent, self._cancel = site, agent, cancel
+        self._site, self._agent, self._cancel, self._obstacle = site, agent, cancel, obstacle
+        self._held_back_since: Instant | None = None
         self._why = ""  # what ends its workload, and is not told yet
         self._up = self._refused = False
         self._changed = asyncio.Event()
@@ -152,6 +164,9 @@ class ForeignLife:
         return await self._look_on()
 
     async def _bind(self) -> float | None:
+        if taint := self._obstacle(self.seen or {}, self.place.node):
+            return await self._hold_back(taint)
+        self._held_back_since = None
         body = manifests.binding(self.pod.name, self.pod.namespace, self.pod.uid, self.place.host)
         try:
             await self._site.write("POST", self.pod.path("binding"), body)
@@ -163,6 +178,19 @@ class ForeignLife:
                 return 0.0
         self.made.bound = True
         await tell(self._site, self.pod, Told.SCHEDULED, f"bound to {self.place.host} by gpufair, as {self.key.workload}")
+        return 0.0
+
+    async def _hold_back(self, taint: str) -> float:
+        """Its node was tainted when it was chosen already: wait for that to pass, as for an image, and not for ever."""
+        now, site = self._site.runtime.now(), self._site
+        self._held_back_since = self._held_back_since or now
+        text = f"its node {self.place.host} has the taint {taint} by now, which it does not tolerate"
+        if now - self._held_back_since < site.options.start_within:
+            await self._remark(f"{text}; it is bound when that is taken off")
+            return LOOK_S
+        self._why = f"{text}{_NEXT}"
+        await tell(site, self.pod, Told.REFUSED, f"deleted by gpufair: {self._why}")
+        self._leave(self._in_its_grace())
         return 0.0
 
     async def _bound_before(self, conflict: Conflict) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gpufair.core.model import Capacity
 from gpufair.core.units import Instant
-from gpufair.service.backends.kubernetes.conditions import Condition, Standing, standing
+from gpufair.service.backends.kubernetes.conditions import Condition, Standing, hard_taints, standing
 from gpufair.service.backends.kubernetes.names import RESOURCE
 from gpufair.service.backends.kubernetes.requests import NANO, Requests, takes_room, whole
 from gpufair.service.nodes.inventory import SharedInventory
@@ -36,12 +36,14 @@ class Offer:
     Attributes:
         host: The node of the cluster.
         standing: Whether it takes new work, and why not.
+        taints: Those of its node that keep pods off which do not tolerate them.
     """
 
     inventory: SharedInventory
     host: str
     resource: str
     standing: Standing = field(default_factory=Standing)
+    taints: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def condition(self) -> Condition:
@@ -157,7 +159,7 @@ def _of_node(
             host=host,
             capacity=_capacity(kind, ever, lasting, _part(most, kind)),
         )
-        found.append(Offer(inventory, host, kind, stands))
+        found.append(Offer(inventory, host, kind, stands, hard_taints(node)))
     return found
 
 
