@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import signal
 import subprocess
@@ -45,9 +46,10 @@ def shell(pool: Any, monkeypatch: pytest.MonkeyPatch) -> InteractiveShell:
     return made
 
 
-def until(path: Path) -> None:
+def until(path: Path, its_end: str = "") -> None:
+    """Wait for a file, and for its last characters where another program takes its time to write it."""
     end = time.monotonic() + WAIT_S
-    while not path.exists():
+    while not (path.exists() and path.read_text().rstrip().endswith(its_end)):
         assert time.monotonic() < end, f"{path.name} never appeared"
         time.sleep(0.02)
 
@@ -274,9 +276,9 @@ def scheduler_of_its_own(folder: Path) -> Iterator[tuple[list[subprocess.Popen[b
     started: list[subprocess.Popen[bytes]] = []
     try:
         started.append(subprocess.Popen(commands[0], **quiet))  # type: ignore[call-overload]
-        until(file)
+        until(file, its_end="}")
         started.append(subprocess.Popen(commands[1], **quiet))  # type: ignore[call-overload]
-        yield started, __import__("json").loads(file.read_text())["address"]
+        yield started, json.loads(file.read_text())["address"]
     finally:
         for process in started:
             process.kill()
