@@ -215,7 +215,10 @@ def test_owners_take_what_is_theirs_along(cluster: Cluster) -> None:
     client.create("secrets", namespace, {"metadata": {"name": "of-both", "ownerReferences": owners}})
     forged = {**owners[0], "uid": "00000000-0000-0000-0000-000000000001"}
     client.create("secrets", namespace, {"metadata": {"name": "forged", "ownerReferences": [forged]}})
+    daemons = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": forged["uid"], "controller": True}
+    client.create("pods", namespace, pod("of-no-daemons") | {"metadata": {"name": "of-no-daemons", "ownerReferences": [daemons]}})
     client.delete("pods", namespace, "first")
+    wait_until(lambda: client.get("pods", namespace, "of-no-daemons") is None, what="the pod of no DaemonSet to go")
     wait_until(lambda: client.get("secrets", namespace, "of-one") is None, what="the secret of one to go")
     wait_until(lambda: client.get("secrets", namespace, "forged") is None, what="the secret of nobody to go")
     assert client.get("secrets", namespace, "of-both") is not None

@@ -27,6 +27,9 @@ from tests.unit.kubernetes.cluster_objects import container, node, pod
 OPTIONS = KubernetesOptions("image", "https://service")
 NOW = Instant(1_800_000_000_000)
 GPU = "nvidia.com/gpu"
+LONG_AGO = "2027-01-15T07:00:00Z"
+DAEMONS = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}
+MACHINE = {"apiVersion": "v1", "kind": "Node", "name": "gpu-01", "uid": "2", "controller": True}
 
 
 def seen(nodes: list[Any], pods: list[Any] = [], options: KubernetesOptions = OPTIONS, **more: Any) -> list[Offer]:  # noqa: B006
@@ -125,11 +128,35 @@ def test_what_others_hold_is_not_offered() -> None:
 def test_what_others_hold_is_there_when_they_have_gone() -> None:
     """But what belongs to the node goes with it only; and devices that are not healthy may be so again."""
     daemon = pod("daemon", "gpu-01", container(cpu="500m", memory="2Gi"))
-    daemon["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}]
+    daemon["metadata"] |= {"ownerReferences": [DAEMONS], "creationTimestamp": LONG_AGO}
     theirs = pod("theirs", "gpu-01", container(gpu=2, cpu="8", memory="1Gi"))
     found = node_of(only([node(allocatable={GPU: "7"})], [daemon, theirs]).inventory)
     assert (found.gpus, found.cpus, found.memory) == (5, 55, 509 << 30)
     assert found.capacity == Capacity(8, 63, 510 << 30)
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ({"ownerReferences": [DAEMONS]}, 5),
+        ({"ownerReferences": [MACHINE], "annotations": {"kubernetes.io/config.mirror": "x"}}, 5),
+        # A cluster removes what names an owner that is none, if that is of a kind that it knows, but not in no time.
+        ({"ownerReferences": [DAEMONS], "creationTimestamp": "2027-01-15T07:59:00Z"}, 8),
+        ({"ownerReferences": [DAEMONS], "creationTimestamp": None}, 8),
+        ({"ownerReferences": [DAEMONS], "deletionTimestamp": "2027-01-15T07:59:00Z"}, 8),
+        ({"ownerReferences": [DAEMONS | {"apiVersion": "example.org/v1"}]}, 8),
+        ({"ownerReferences": [DAEMONS | {"controller": False}]}, 8),
+        ({"ownerReferences": [MACHINE]}, 8),
+        ({"ownerReferences": [MACHINE | {"name": "gpu-02"}], "annotations": {"kubernetes.io/config.mirror": "x"}}, 8),
+        ({"ownerReferences": [DAEMONS | {"apiVersion": "apps/v1", "kind": "ReplicaSet"}]}, 8),
+    ],
+)
+def test_an_owner_is_believed_only_where_a_cluster_would_not_let_a_lie_stand(said: dict[str, Any], left: int) -> None:
+    """Anybody may write one on his pod: work that needs the whole node would be refused instead of waiting for him."""
+    theirs = pod("theirs", "gpu-01", container(gpu=3))
+    theirs["metadata"] |= {"creationTimestamp": LONG_AGO} | said
+    found = node_of(only([node()], [theirs]).inventory)
+    assert (found.gpus, found.capacity and found.capacity.gpus) == (5, left)
 
 
 @pytest.mark.parametrize("namespace", ["other", "gpufair"])

@@ -76,7 +76,7 @@ def offers(
         requests: What is known of the pods from the last time.
     """
     others, lasting = (requests or Requests()).by_node(
-        pod for pod in pods if takes_room(pod) and pod["metadata"].get("uid") not in counted
+        (pod for pod in pods if takes_room(pod) and pod["metadata"].get("uid") not in counted), now
     )
     found: list[Offer] = []
     for node in sorted(nodes, key=lambda one: str(one["metadata"]["name"])):

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
+from gpufair.core.units import MINUTE, Instant, Millis, after
+from gpufair.service.backends.kubernetes.conditions import instant
 from gpufair.service.settings.quantities import known_quantity
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 NANO: Final = 10**9  # the finest part of anything that Kubernetes counts
 _NOTHING: Final = Fraction(0)
-_LASTING: Final = frozenset({"DaemonSet", "Node"})
+# Anybody may write any owner on his pod. If it is none, the pod is removed from the cluster, or the owner taken off it, within seconds:
+# by the garbage collector, by the controller of DaemonSets, or by the kubelet, which knows the pods of its own.
+PROVEN: Final = Millis(2 * MINUTE)
+_MIRROR: Final = "kubernetes.io/config.mirror"
 
 ByNode = dict[str, dict[str, int]]  # by node and resource, in parts of NANO
 
@@ -44,32 +50,51 @@ def requested(pod: Mapping[str, Any], resource: str) -> Fraction:
     return whole + known_quantity((spec.get("overhead") or {}).get(resource, 0))
 
 
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Of one state of a pod. ``lasts_from``: when it counts as one that never goes; None: it goes."""
+
+    pod: Mapping[str, Any]
+    amounts: Mapping[str, int]
+    lasts_from: Instant | None
+
+
 class Requests:
     """What pods hold, worked out once for each state of a pod: a cluster has thousands, and few of them change."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Mapping[str, Any], Mapping[str, int]]] = {}
+        self._known: dict[int, _Taken] = {}
 
-    def by_node(self, pods: Iterable[Mapping[str, Any]]) -> tuple[ByNode, ByNode]:
+    def by_node(self, pods: Iterable[Mapping[str, Any]], now: Instant) -> tuple[ByNode, ByNode]:
         """What these hold together, and of that what never goes. A pod that changes becomes another object."""
-        known: dict[int, tuple[Mapping[str, Any], Mapping[str, int]]] = {}
+        known: dict[int, _Taken] = {}
         found: ByNode = {}
         lasting: ByNode = {}
         for pod in pods:
             # The object is kept, so its number is no other's.
-            entry = known[id(pod)] = self._known.get(id(pod)) or (pod, all_requested(pod))
-            for sums in (found, lasting) if belongs_to_node(pod) else (found,):
+            taken = known[id(pod)] = self._known.get(id(pod)) or _Taken(pod, all_requested(pod), lasts_from(pod))
+            lasts = taken.lasts_from is not None and taken.lasts_from <= now
+            for sums in (found, lasting) if lasts else (found,):
                 here = sums.setdefault(pod["spec"]["nodeName"], {})
-                for resource, amount in entry[1].items():
+                for resource, amount in taken.amounts.items():
                     here[resource] = here.get(resource, 0) + amount
         self._known = known
         return found, lasting
 
 
-def belongs_to_node(pod: Mapping[str, Any]) -> bool:
-    """Whether its node has it as long as it is there: it is of a DaemonSet, or the kubelet's own."""
-    owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
-    return any(owner.get("kind") in _LASTING and owner.get("controller") for owner in owners)
+def lasts_from(pod: Mapping[str, Any]) -> Instant | None:
+    """From when it counts as one that its node has as long as it is there: it is of a DaemonSet, or the kubelet's own.
+
+    What it says of that has to have stood for a while, since anybody could say so. None: it is not, or it is leaving.
+    """
+    meta, spec = pod.get("metadata") or {}, pod.get("spec") or {}
+    made = instant(meta.get("creationTimestamp"))
+    if made is None or meta.get("deletionTimestamp"):
+        return None
+    owner: Mapping[str, Any] = next((one for one in meta.get("ownerReferences") or () if one.get("controller")), {})
+    of = owner.get("apiVersion"), owner.get("kind")
+    mirrored = _MIRROR in (meta.get("annotations") or {}) and owner.get("name") == spec.get("nodeName")
+    return after(made, PROVEN) if of == ("apps/v1", "DaemonSet") or (of == ("v1", "Node") and mirrored) else None
 
 
 def all_requested(pod: Mapping[str, Any]) -> dict[str, int]:
