@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import singledispatch
 from math import inf
-from typing import Final, Protocol
+from typing import Protocol
 
 from gpufair.core import events as ev
 from gpufair.core import possible, words
@@ -332,15 +332,6 @@ _Report = (
     | ev.Released
     | ev.Exited
 )
-_ABOUT_A_START: Final = (
-    ev.Started,
-    ev.Exited,
-    ev.Released,
-    ev.ActivityReported,
-    ev.StartFailed,
-    ev.CheckpointFailed,
-    ev.SafePointReached,
-)
 
 
 @check.register(ev.SafePointReached)
@@ -363,7 +354,19 @@ def is_stale(event: ev.Event, facts: Facts) -> bool:
         newest = record.checkpoint.sequence if record.checkpoint is not None else -1
         ended = record.phase is Phase.ENDED
         return ended or event.incarnation != record.incarnation or event.checkpoint.sequence <= newest
-    if isinstance(event, _ABOUT_A_START):
+    # Named here and not in a constant: compiled, it is then a matter of a few pointers.
+    if isinstance(
+        event,
+        (
+            ev.Started,
+            ev.Exited,
+            ev.Released,
+            ev.ActivityReported,
+            ev.StartFailed,
+            ev.CheckpointFailed,
+            ev.SafePointReached,
+        ),
+    ):
         record = facts.record(event.workload)
         return event.incarnation != record.incarnation or record.phase not in HOLDING
     return False

@@ -144,8 +144,9 @@ class Pass:
         )
 
     def _drain(self) -> None:
-        for record, reason, why in draining.due(self.facts):
-            self.notify(record, reason, None, why)
+        if self.facts.closed:
+            for record, reason, why in draining.due(self.facts):
+                self.notify(record, reason, None, why)
 
     def _move(self) -> None:
         if self.facts.closed:

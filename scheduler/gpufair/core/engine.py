@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from gpufair.core import events as ev
@@ -55,7 +54,7 @@ def handle(facts: Facts, event: Event) -> list[Action]:
         facts.wakeup_known = False
     facts.advance(event.at)
     touched = record_event(event, facts)
-    return Pass(facts, event.cause, partial(commit, facts=facts)).run(touched) if decides else []
+    return Pass(facts, event.cause, lambda action: commit(action, facts)).run(touched) if decides else []
 
 
 def _is_due(facts: Facts, event: Event) -> bool:

@@ -407,14 +407,17 @@ class Facts:
                 self._count(node.counted_in, before, NO_USES)
             before = NO_USES
         self._count(pool, before, uses)
-        if node.counted_in is not None and node.counted_in != node.node.pool:
+        if node.counted_in is not None and node.counted_in != pool:
             self.rooms[node.counted_in].drop(name)
-        self.rooms.setdefault(node.node.pool, Rooms()).put(node)
+        rooms = self.rooms.get(pool)
+        if rooms is None:
+            rooms = self.rooms[pool] = Rooms()
+        rooms.put(node)
         if not node.open or name in self.closed:
             self.landings_in_doubt = True
             self._capacities = {}  # it may have been lost, or be back
             (self.closed.discard if node.open else self.closed.add)(name)
-        node.uses, node.counted_in = uses, node.node.pool
+        node.uses, node.counted_in = uses, pool
 
     def _count(self, pool: PoolName, before: tuple[int, ...], uses: tuple[int, ...]) -> None:
         """GPUs of a node are used otherwise than before."""

@@ -54,6 +54,9 @@ class Hours:
             return
         step, amounts = self.kept.step, self._amounts
         last = (end - 1) // step
+        if amounts and last + 1 == self._first + len(amounts) and start >= last * step:
+            amounts[-1] += rate * (end - start)  # by far the most often
+            return
         if not amounts:
             self._first = max(start // step, last - self.kept.steps)
         more = last + 1 - self._first - len(amounts)
