@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpufair.core.lines import ENDLESS
 from gpufair.core.record import Bound, NodeRecord
 from gpufair.core.units import Instant, WorkloadId
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 # Ends of protection: earlier than every horizon, for whoever would be a guest everywhere; and later than all.
 GUEST: Final = Instant(-1)
-FOREVER: Final = Instant(1 << 62)
+FOREVER: Final = Instant(ENDLESS)
 _ENDLESS: Final = 1 << 30
 _NOBODY: Final = frozenset[WorkloadId]()
 

@@ -13,7 +13,7 @@ from typing import Final
 from gpufair.core.tree import Tree
 from gpufair.core.units import AllocationPath, Instant, Millis
 
-ENDLESS: Final = 1 << 62  # later than any instant
+ENDLESS: Final = (1 << 62) - 1  # later than any instant, and the largest integer that compiled code need not box
 
 
 class Line:

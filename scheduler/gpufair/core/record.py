@@ -21,8 +21,8 @@ from gpufair.core.model import (
 )
 from gpufair.core.units import AllocationPath, GpuMillis, Instant, Millis, NodeName, PoolName, WorkloadId
 
-# What a node has of something that it does not count: enough for anything.
-UNCOUNTED: Final = 1 << 62
+# What a node has of something that it does not count: enough for anything. (As ``gpufair.core.lines.ENDLESS``.)
+UNCOUNTED: Final = (1 << 62) - 1
 
 
 @dataclass(frozen=True, slots=True)
