@@ -58,7 +58,8 @@ def nodes_found(nodes: Sequence[NodeView], clusters: Collection[str]) -> Iterato
 
 def _lost(node: NodeView) -> Iterator[Finding]:
     said = f"{node.name} is lost, {_heard(node)}"
-    yield Finding("nodes", "problem", said, "look at the machine, and at its agent's log")
+    advice = f"look at the machine, and at its agent's log; `gpufair nodes remove {node.name}` if it will not come back"
+    yield Finding("nodes", "problem", said, advice)
 
 
 def _heard(node: NodeView) -> str:

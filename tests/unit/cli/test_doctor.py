@@ -78,6 +78,13 @@ def test_a_problem_is_named_and_fails(
     assert any(one["level"] == "problem" and word in one["said"] for one in found[about]), found
 
 
+def test_a_lost_node_may_be_taken_off_the_list(gpufair: Gpufair, service: FakeService, folder: Path) -> None:
+    """Else one that was sold stays a problem for ever."""
+    service.routes["GET /api/v1/nodes"] = Reply(body={"nodes": [{"name": "gpu-2", "gpus": 8, "state": "lost"}]})
+    _, found = findings(gpufair)
+    assert any(one["advice"].endswith("`gpufair nodes remove gpu-2` if it will not come back") for one in found["nodes"]), found
+
+
 def test_versions_and_clocks_that_differ_are_warnings(gpufair: Gpufair, service: FakeService, folder: Path) -> None:
     service.routes["GET /api/v1/status"] = lambda _asked: Reply(
         body={"version": "0.0.1", "now_s": time.time() - 90, "user": "ops"}
