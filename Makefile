@@ -15,6 +15,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 CHROMIUM ?= /usr/bin/chromium
 PYTEST := $(BIN)/pytest
 WORKERS ?= 2
+SERVER_WORKERS ?= 3
 CLUSTER_WORKERS ?= 4
 
 help:  ## List the targets
@@ -91,9 +92,9 @@ jobs-server: $(JOBS)  ## Set up the jupyter-scheduler that the tests of its jobs
 $(JOBS): | install
 	$(BIN)/python -m pip install -q --no-deps --target .venv-jobs 'jupyter-scheduler==2.12.1' 'croniter==1.4.1' 'pytz==2024.2'
 
-# Tests of clusters wait more than they work.
+# These wait more than they work, those of clusters most.
 integration: install s3-server jobs-server  ## Real servers, real kernels
-	$(PYTEST) -n $(WORKERS) --dist loadfile tests/integration --ignore=tests/integration/kubernetes
+	$(PYTEST) -n $(SERVER_WORKERS) --dist loadfile tests/integration --ignore=tests/integration/kubernetes
 	$(PYTEST) -n $(CLUSTER_WORKERS) tests/integration/kubernetes
 
 # Outside of the checkout: ${XDG_CACHE_HOME:-~/.cache}/gpufair-kube.

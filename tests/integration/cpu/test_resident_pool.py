@@ -19,7 +19,7 @@ import pytest
 from gpufair import cpu
 from gpufair.cpu import resident
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 KERNEL = """
 import os, pathlib, sys, time
 from gpufair import cpu

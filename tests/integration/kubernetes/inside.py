@@ -47,7 +47,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 POOL, MARK = "kube", "gpufair.test/world"
 POLICY = Policy(grace_session=Millis(5 * SECOND), grace_batch=Millis(3 * SECOND), debug_min_runtime=Millis(0), backoff=Millis(0))
 TEAMS = (Allocation(AllocationPath("a")), Allocation(AllocationPath("b")))
-WAIT_S = 20.0
+WAIT_S = 60.0  # a loaded machine with two cores and an API server of its own for each worker took 20
 
 
 async def until(what: str, probe: Callable[[], Any], wait_s: float = WAIT_S) -> Any:

@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 Found = TypeVar("Found")
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 CONFIG = """\
 budgets = "budgets.toml"
