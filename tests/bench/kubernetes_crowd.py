@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpufair.service.backends.kubernetes.api import MERGE_PATCH, Api, Limits
+from gpufair.service.backends.kubernetes.api import MERGE_PATCH, RETRY_S, Api, Limits
 from gpufair.service.backends.kubernetes.problems import Conflict, Missing
 from gpufair.service.backends.kubernetes.watch import Change, Reflector
 from gpufair.service.identity.secrets import Secrets
@@ -77,14 +77,14 @@ class Crowd:
     async def _add(self, name: str) -> None:
         about = {"name": name, "labels": {"nvidia.com/gpu.product": "H100"}}
         with suppress(Conflict):  # of a run before
-            await self.api.retrying("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": about})
+            await self.api.call("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": about}, retry_s=RETRY_S)
         with suppress(Conflict):
-            await self.api.retrying("POST", HEARTBEATS, {"metadata": {"name": name}, "spec": self._beat(name)})
+            await self.api.call("POST", HEARTBEATS, {"metadata": {"name": name}, "spec": self._beat(name)}, retry_s=RETRY_S)
         amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS_PER_NODE)}
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
         ready |= dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         body = {"status": {"conditions": [ready], "capacity": amounts, "allocatable": amounts}}
-        await self.api.retrying("PATCH", f"/api/v1/nodes/{name}/status", body, content_type=MERGE_PATCH)
+        await self.api.call("PATCH", f"/api/v1/nodes/{name}/status", body, content_type=MERGE_PATCH, retry_s=RETRY_S)
 
     @staticmethod
     def _beat(name: str) -> dict[str, Any]:
@@ -97,13 +97,13 @@ class Crowd:
             for at in range(NODES):
                 await asyncio.sleep(HEARTBEAT_S / NODES)
                 name = f"bench-{at:03}"
-                await self.api.retrying("PATCH", f"{HEARTBEATS}/{name}", {"spec": self._beat(name)}, content_type=MERGE_PATCH)
+                await self.api.call("PATCH", f"{HEARTBEATS}/{name}", {"spec": self._beat(name)}, content_type=MERGE_PATCH, retry_s=RETRY_S)
 
     async def remove_nodes(self) -> None:
         async def remove(name: str) -> None:
             for path in (f"/api/v1/nodes/{name}", f"{HEARTBEATS}/{name}"):
                 with suppress(Missing):
-                    await self.api.retrying("DELETE", path)
+                    await self.api.call("DELETE", path, retry_s=RETRY_S)
 
         await asyncio.gather(*(remove(f"bench-{at:03}") for at in range(NODES)))
 
@@ -125,7 +125,7 @@ class Crowd:
     async def _end(self, pod: dict[str, Any]) -> None:
         with suppress(Missing, Conflict):
             body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
-            await self.api.retrying("DELETE", self._path(pod), body)
+            await self.api.call("DELETE", self._path(pod), body, retry_s=RETRY_S)
 
     def _path(self, pod: dict[str, Any]) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}"
@@ -135,7 +135,7 @@ class Crowd:
         container = {"name": "workload", "image": "x", "imageID": "", "ready": True, "restartCount": 0, "state": {"running": {}}}
         status = {"status": {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": [container]}}
         with suppress(Missing):
-            await self.api.retrying("PATCH", f"{self._path(pod)}/status", status, content_type=MERGE_PATCH)
+            await self.api.call("PATCH", f"{self._path(pod)}/status", status, content_type=MERGE_PATCH, retry_s=RETRY_S)
         name, notes = pod["metadata"]["name"], pod["metadata"]["annotations"]
         workload, incarnation = notes["gpufair.io/workload"], int(notes["gpufair.io/incarnation"])
         line, boot = Line(self.url, self.secrets.pod_token(name)), pod["metadata"]["uid"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpufair.service.backends.kubernetes.api import MERGE_PATCH, STRATEGIC_PATCH, Api, Limits
+from gpufair.service.backends.kubernetes.api import MERGE_PATCH, RETRY_S, STRATEGIC_PATCH, Api, Limits
 from gpufair.service.backends.kubernetes.problems import (
     Conflict,
     Forbidden,
@@ -123,9 +123,9 @@ async def test_what_makes_no_sense_is_invalid(server: Server) -> None:
     }
     async with world(server) as (api, pods):
         with pytest.raises(Invalid, match=r"nvidia.com/gpu.*template"):
-            await api.retrying("POST", pods, unequal)
+            await api.call("POST", pods, unequal, retry_s=RETRY_S)
         with pytest.raises(Invalid):
-            await api.retrying("POST", pods, pod("Not A Name"))
+            await api.call("POST", pods, pod("Not A Name"), retry_s=RETRY_S)
 
 
 async def test_a_missing_right_is_named(server: Server, tmp_path: Path) -> None:
@@ -190,11 +190,11 @@ async def test_a_start_that_went_through_is_found_by_its_name(fake: FakeApi, tmp
         pods = "/api/v1/namespaces/default/pods"
         fake.cut("POST", "/pods$", carried_out=True)
         with pytest.raises(Conflict) as caught:
-            await api.retrying("POST", pods, pod("p"))
+            await api.call("POST", pods, pod("p"), retry_s=RETRY_S)
         assert caught.value.kind == "exists"
         assert len(fake.objects("pods")) == 1
         fake.cut("POST", "/pods$", carried_out=False)
-        await api.retrying("POST", pods, pod("q"))
+        await api.call("POST", pods, pod("q"), retry_s=RETRY_S)
         assert len(fake.objects("pods")) == 2
 
 
@@ -202,7 +202,7 @@ async def test_a_restart_of_the_server_is_waited_for(fake: FakeApi, tmp_path: Pa
     """All that were on their way arrive, none twice."""
     async with opened(fake.kubeconfig(tmp_path / "kubeconfig")) as api:
         pods = "/api/v1/namespaces/default/pods"
-        starts = [asyncio.create_task(api.retrying("POST", pods, pod(f"p{n}"))) for n in range(40)]
+        starts = [asyncio.create_task(api.call("POST", pods, pod(f"p{n}"), retry_s=RETRY_S)) for n in range(40)]
         await asyncio.sleep(0.01)
         await asyncio.to_thread(fake.restart, 0.5)
         done = await asyncio.gather(*starts, return_exceptions=True)
@@ -210,7 +210,7 @@ async def test_a_restart_of_the_server_is_waited_for(fake: FakeApi, tmp_path: Pa
         assert len(fake.objects("pods")) == 40
         fake.down()
         with pytest.raises(Unavailable, match="connection failed"):
-            await api.retrying("GET", pods, deadline_s=0.5)
+            await api.call("GET", pods, retry_s=0.5)
         fake.up()
 
 
@@ -219,6 +219,6 @@ async def test_a_flood_is_answered_as_the_server_allows(fake: FakeApi, tmp_path:
     async with opened(fake.kubeconfig(tmp_path / "kubeconfig")) as api:
         fault = fake.fail("POST", "/pods$", status=429, count=10, retry_after_s=1)
         pods = "/api/v1/namespaces/default/pods"
-        await asyncio.gather(*(api.retrying("POST", pods, pod(f"p{n}")) for n in range(20)))
+        await asyncio.gather(*(api.call("POST", pods, pod(f"p{n}"), retry_s=RETRY_S) for n in range(20)))
         assert fault.hits == 10
         assert len(fake.objects("pods")) == 20

@@ -12,7 +12,7 @@ import pytest
 from gpufair.core.model import Phase
 from gpufair.core.units import Millis
 from gpufair.service.backends.kubernetes import rights
-from gpufair.service.backends.kubernetes.api import Api
+from gpufair.service.backends.kubernetes.api import RETRY_S, Api
 from gpufair.service.backends.kubernetes.asked import asked
 from gpufair.service.backends.kubernetes.problems import Forbidden
 from gpufair.service.backends.kubernetes.rights import Right
@@ -152,7 +152,7 @@ async def test_calls_beyond_the_role_are_refused(
     api = await Api.open(account)
     try:
         with pytest.raises(Forbidden, match="grant the service's role") as caught:
-            await api.retrying(method, path.format(ns=server.namespace), body, content_type=_type(method))
+            await api.call(method, path.format(ns=server.namespace), body, content_type=_type(method), retry_s=RETRY_S)
         assert caught.value.kind == "rights"
     finally:
         await api.close()

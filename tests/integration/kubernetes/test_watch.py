@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpufair.service.backends.kubernetes.api import MERGE_PATCH, Api, Pause
+from gpufair.service.backends.kubernetes.api import MERGE_PATCH, RETRY_S, Api, Pause
 from gpufair.service.backends.kubernetes.problems import Conflict, Missing
 from gpufair.service.backends.kubernetes.watch import Change, Reflector
 from tests.integration.kubernetes.conftest import Server
@@ -44,7 +44,7 @@ class Follower:
 
     async def until_same(self) -> None:
         """Until it holds what the server holds, version by version."""
-        held = (await self.api.retrying("GET", self.path, query={"fieldSelector": NOT_ROOTS}))["items"]
+        held = (await self.api.call("GET", self.path, query={"fieldSelector": NOT_ROOTS}, retry_s=RETRY_S))["items"]
         expected = {
             (one["metadata"]["namespace"], one["metadata"]["name"]): one["metadata"]["resourceVersion"] for one in held
         }
@@ -81,10 +81,10 @@ async def put(api: Api, path: str, name: str, **labels: str | None) -> None:
     """Make it, or change it."""
     body = {"metadata": {"name": name, "labels": labels}}
     try:
-        await api.retrying("PATCH", f"{path}/{name}", body, content_type=MERGE_PATCH)
+        await api.call("PATCH", f"{path}/{name}", body, content_type=MERGE_PATCH, retry_s=RETRY_S)
     except Missing:
         try:
-            await api.retrying("POST", path, body)
+            await api.call("POST", path, body, retry_s=RETRY_S)
         except Conflict as conflict:
             if conflict.kind != "exists":  # else the first try had gone through
                 raise
@@ -92,7 +92,7 @@ async def put(api: Api, path: str, name: str, **labels: str | None) -> None:
 
 async def drop(api: Api, path: str, name: str) -> None:
     with suppress(Missing):
-        await api.retrying("DELETE", f"{path}/{name}")
+        await api.call("DELETE", f"{path}/{name}", retry_s=RETRY_S)
 
 
 async def test_it_follows_as_things_happen(server: Server) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpufair.service.backends.kubernetes.api import MERGE_PATCH, Api, Limits
+from gpufair.service.backends.kubernetes.api import MERGE_PATCH, RETRY_S, Api, Limits
 from gpufair.service.backends.kubernetes.problems import (
     Forbidden,
     KubernetesProblem,
@@ -123,7 +123,7 @@ async def test_what_passes_by_itself_is_asked_again(tmp_path: Path) -> None:
     ]
     async with raw_server(*passes, OK) as server, api_of(server, tmp_path) as api:
         async with asyncio.timeout(30):
-            assert await api.retrying("POST", PODS, {"metadata": {"name": "p"}}) == {"ok": True}
+            assert await api.call("POST", PODS, {"metadata": {"name": "p"}}, retry_s=RETRY_S) == {"ok": True}
         assert len(server.requests) == 6
         assert {request.body for request in server.requests} == {b'{"metadata":{"name":"p"}}'}
 
@@ -133,7 +133,7 @@ async def test_what_does_not_pass_is_asked_once(tmp_path: Path) -> None:
     refusal = says(status(403, 'User "u" cannot create resource "pods"', "Forbidden"), 403)
     async with raw_server(refusal) as server, api_of(server, tmp_path) as api:
         with pytest.raises(Forbidden):
-            await api.retrying("POST", PODS, {})
+            await api.call("POST", PODS, {}, retry_s=RETRY_S)
         assert len(server.requests) == 1
 
 
@@ -144,7 +144,7 @@ async def test_the_server_says_how_long_to_wait(tmp_path: Path) -> None:
         api_of(server, tmp_path) as api,
     ):
         began = time.monotonic()
-        await api.retrying("GET", PODS)
+        await api.call("GET", PODS, retry_s=RETRY_S)
         assert time.monotonic() - began >= 1.0
 
 
@@ -152,7 +152,7 @@ async def test_at_the_deadline_the_last_problem_is_told(tmp_path: Path) -> None:
     """Also when the server wants more patience than there is."""
     async with raw_server(says(status(503, "down"), 503)) as server, api_of(server, tmp_path) as api:
         with pytest.raises(Unavailable, match="down"):
-            await api.retrying("GET", PODS, deadline_s=0.5)
+            await api.call("GET", PODS, retry_s=0.5)
         assert len(server.requests) >= 2
     async with (
         raw_server(says(status(429, "slow"), 429, Retry_After="3600")) as server,
@@ -160,7 +160,7 @@ async def test_at_the_deadline_the_last_problem_is_told(tmp_path: Path) -> None:
     ):
         began = time.monotonic()
         with pytest.raises(Throttled):
-            await api.retrying("GET", PODS, deadline_s=5)
+            await api.call("GET", PODS, retry_s=5)
         assert time.monotonic() - began < 4
 
 

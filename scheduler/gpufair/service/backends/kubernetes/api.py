@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import urlencode
 
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as LateError
 
-from gpufair.service.backends.kubernetes.asked import Asked, asked
+from gpufair.service.backends.kubernetes.asked import JSON, Asked, Request
 from gpufair.service.backends.kubernetes.bucket import Bucket
 from gpufair.service.backends.kubernetes.connection import Connection, Place, connect
 from gpufair.service.backends.kubernetes.problems import (
@@ -31,10 +30,11 @@ from gpufair.service.backends.kubernetes.problems import (
 )
 from gpufair.service.backends.kubernetes.threads import Threads, ThreadsClosed
 
-JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+
+RETRY_S: Final = 60.0  # for which it is usually worth asking again
 
 _PIECE: Final = 1 << 16
 _LATER: Final = 1.0  # seconds that a thread has to say itself that time is up
@@ -110,91 +110,69 @@ class Api:
         content_type: str = JSON,
         timeout_s: float = 30.0,
         urgent: bool = False,
+        retry_s: float = 0.0,
     ) -> dict[str, Any]:
-        """What the server answers, once.
+        """What the server answers.
+
+        Asked again, where ``retry_s`` gives time for that, is what passes by itself: 429, 5xx, 401 (a token being renewed),
+        broken connections, silence. A POST may have gone through before its connection broke: it is repeated, and the 409
+        that follows is the caller's to look at.
 
         Args:
             path: From the root, as ``/api/v1/namespaces/x/pods``.
             query: Values are strings, numbers or booleans; None is left out.
-            timeout_s: For the answer, from when the rate limit lets it pass.
+            timeout_s: For one answer, from when the rate limit lets its call pass.
             urgent: Past the rate limit, by threads of its own: for what must not wait behind a crowd.
+            retry_s: For how long it is asked again, ``RETRY_S`` usually; 0: it is asked once.
 
         Raises:
-            KubernetesProblem: The one that fits (``gpufair.service.backends.kubernetes.problems``).
+            KubernetesProblem: The one that fits (``gpufair.service.backends.kubernetes.problems``); of several tries the last.
         """
-        what = asked(method, path, query, body if isinstance(body, Mapping) else None)
-        if not urgent:
-            await self._bucket.take()
-        exchange = functools.partial(self._exchange, what, method, path, body, query, content_type, timeout_s)
-        try:
-            async with asyncio.timeout(timeout_s + _LATER):
-                return await (self._urgent if urgent else self._threads).run(exchange)
-        except TimeoutError:
-            raise Unavailable(what, f"it did not answer within {timeout_s:g} s") from None
-        except ThreadsClosed:
-            raise Unavailable(what, "this connection has been closed", perhaps_done=False) from None
-
-    async def retrying(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | list[Any] | None = None,
-        query: Mapping[str, Any] | None = None,
-        *,
-        content_type: str = JSON,
-        timeout_s: float = 30.0,
-        deadline_s: float = 60.0,
-    ) -> dict[str, Any]:
-        """``call`` until it is answered, for at most ``deadline_s``.
-
-        Asked again is what passes by itself: 429, 5xx, 401 (a token being renewed), broken connections, silence. A POST
-        may have gone through before its connection broke: it is repeated, and the 409 that follows is the caller's to look at.
-
-        Raises:
-            KubernetesProblem: What is no use repeating; at the deadline the last one.
-        """
-        ends = time.monotonic() + deadline_s
+        request = Request(method, path, body, query, content_type)
+        ends = time.monotonic() + retry_s
         pause = Pause()
         while True:
-            left = max(0.1, ends - time.monotonic())
+            left_s = max(0.1, ends - time.monotonic()) if retry_s else timeout_s
             try:
-                return await self.call(
-                    method, path, body, query, content_type=content_type, timeout_s=min(timeout_s, left)
-                )
+                return await self._once(request, min(timeout_s, left_s), urgent=urgent)
             except (Throttled, Unavailable, Unauthorized) as problem:
                 wait_s = pause.after(problem)
                 if time.monotonic() + wait_s >= ends:
                     raise
                 await asyncio.sleep(wait_s)
 
+    async def _once(self, request: Request, timeout_s: float, *, urgent: bool) -> dict[str, Any]:
+        if not urgent:
+            await self._bucket.take()
+        exchange = functools.partial(self._exchange, request, timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s + _LATER):
+                return await (self._urgent if urgent else self._threads).run(exchange)
+        except TimeoutError:
+            raise Unavailable(request.asked, f"it did not answer within {timeout_s:g} s") from None
+        except ThreadsClosed:
+            raise Unavailable(request.asked, "this connection has been closed", perhaps_done=False) from None
+
     # -- in threads -----------------------------------------------------------------------------------------------
 
-    def send(
-        self,
-        what: Asked,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | list[Any] | None,
-        query: Mapping[str, Any] | None,
-        content_type: str,
-        timeout: urllib3.Timeout,
-    ) -> urllib3.BaseHTTPResponse:
+    def send(self, request: Request, timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
         """The answer's head; its body is still to be read, and the answer to be closed. It blocks: for threads.
 
         Raises:
             KubernetesProblem: The connection broke, or the answer is an error.
         """
+        what = request.asked
         if self._closed:
             raise Unavailable(what, "this connection has been closed", perhaps_done=False)
         headers = self.connection.headers(what) | {"Accept": JSON, "User-Agent": "gpufair"}
         data = None
-        if body is not None:
-            headers["Content-Type"] = content_type
-            data = json.dumps(body, separators=(",", ":")).encode()
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+            data = json.dumps(request.body, separators=(",", ":")).encode()
         try:
             response = self.connection.pool.request(
-                method,
-                self.connection.url + path + _query(query),
+                request.method,
+                self.connection.url + request.target,
                 body=data,
                 headers=headers,
                 timeout=timeout,
@@ -219,18 +197,9 @@ class Api:
         if self._closed:
             self.connection.close()
 
-    def _exchange(
-        self,
-        what: Asked,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | list[Any] | None,
-        query: Mapping[str, Any] | None,
-        content_type: str,
-        timeout_s: float,
-    ) -> dict[str, Any]:
-        ends = time.monotonic() + timeout_s
-        response = self.send(what, method, path, body, query, content_type, urllib3.Timeout(total=timeout_s))
+    def _exchange(self, request: Request, timeout_s: float) -> dict[str, Any]:
+        what, ends = request.asked, time.monotonic() + timeout_s
+        response = self.send(request, urllib3.Timeout(total=timeout_s))
         pieces, size = [], 0
         try:
             while piece := response.read1(_PIECE):
@@ -282,12 +251,3 @@ def broken(what: Asked, err: Exception) -> Unavailable:
     late = isinstance(err, LateError | TimeoutError) and not never_sent
     said = "it did not answer in time" if late else f"the connection failed ({err})"
     return Unavailable(what, said, perhaps_done=not never_sent)
-
-
-def _query(query: Mapping[str, Any] | None) -> str:
-    given = {
-        key: str(value).lower() if isinstance(value, bool) else value
-        for key, value in (query or {}).items()
-        if value is not None
-    }
-    return f"?{urlencode(given)}" if given else ""

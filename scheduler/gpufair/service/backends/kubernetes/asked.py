@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
+from urllib.parse import urlencode
+
+JSON: Final = "application/json"
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
@@ -22,6 +26,32 @@ class Asked:
     def __str__(self) -> str:
         what = " ".join(part for part in (self.resource, self.name and repr(self.name)) if part)
         return f"{self.verb} {what}" + (f" in namespace {self.namespace!r}" if self.namespace else "")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is sent for one call. ``query``: values are strings, numbers or booleans; None is left out."""
+
+    method: str
+    path: str  # from the root
+    body: Mapping[str, Any] | list[Any] | None = None
+    query: Mapping[str, Any] | None = None
+    content_type: str = JSON
+
+    @cached_property
+    def asked(self) -> Asked:
+        """The same in the words of access rules."""
+        return asked(self.method, self.path, self.query, self.body if isinstance(self.body, Mapping) else None)
+
+    @property
+    def target(self) -> str:
+        """Path and query."""
+        given = {
+            key: str(value).lower() if isinstance(value, bool) else value
+            for key, value in (self.query or {}).items()
+            if value is not None
+        }
+        return self.path + (f"?{urlencode(given)}" if given else "")
 
 
 def asked(

@@ -12,8 +12,8 @@ from typing import Any, Final, Self
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from gpufair.service.backends.kubernetes.api import JSON, Api, broken
-from gpufair.service.backends.kubernetes.asked import asked
+from gpufair.service.backends.kubernetes.api import Api, broken
+from gpufair.service.backends.kubernetes.asked import Request
 from gpufair.service.backends.kubernetes.problems import KubernetesProblem, Unavailable
 
 Event = dict[str, Any]
@@ -37,9 +37,9 @@ class Stream:
     def __init__(
         self, api: Api, path: str, query: Mapping[str, Any], *, open_s: float = 15.0, quiet_s: float = 90.0
     ) -> None:
-        self._api, self._path, self._query = api, path, dict(query)
+        self._api, self._request = api, Request("GET", path, query=dict(query))
         self._open_s, self._quiet_s = open_s, quiet_s
-        self._what: Final = asked("GET", path, query)
+        self._what: Final = self._request.asked
         self._loop = asyncio.get_running_loop()
         self._arrived: asyncio.Queue[list[Event] | KubernetesProblem | None] = asyncio.Queue()
         self._ended = asyncio.Event()
@@ -105,7 +105,7 @@ class Stream:
         last: KubernetesProblem | None = None
         try:
             timeout = urllib3.Timeout(connect=_CONNECT_S, read=self._quiet_s)
-            response = self._api.send(self._what, "GET", self._path, None, self._query, JSON, timeout)
+            response = self._api.send(self._request, timeout)
             try:
                 with self._lock:
                     if self._closed:

@@ -138,7 +138,7 @@ class Reflector:
             limit = self._page if self._in_pages else None
             query = self._selectors | {"limit": limit, "continue": token}
             try:
-                answer = await self._api.retrying("GET", self._path, query=query, deadline_s=_LIST_S)
+                answer = await self._api.call("GET", self._path, query=query, retry_s=_LIST_S)
             except Gone:
                 # More came between two pages than the server remembers: next time everything at once.
                 self._in_pages = token is None
