@@ -9,16 +9,10 @@ import pytest
 from gpufair.core.units import MINUTE, Instant, Millis
 from gpufair.node.pod_exits import PodExit
 from gpufair.service.backends.kubernetes.asked import Asked
-from gpufair.service.backends.kubernetes.explain import (
-    Ending,
-    Verdict,
-    gone,
-    lacks_our_secret,
-    refused,
-    verdict,
-    waiting,
-)
+from gpufair.service.backends.kubernetes.explain import gone, refused, verdict
+from gpufair.service.backends.kubernetes.pending import lacks_our_secret, waiting
 from gpufair.service.backends.kubernetes.problems import problem_of
+from gpufair.service.backends.kubernetes.verdict import Ending, Verdict
 from gpufair.wire import Report
 
 NOW = Instant(1_800_000_000_000)  # 2027-01-15 08:00:00 UTC

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gpufair.service.backends.kubernetes.explain import Ending, Verdict
 from gpufair.service.backends.kubernetes.placing import Made
 from gpufair.service.backends.kubernetes.problems import Conflict, Missing
 from gpufair.service.backends.kubernetes.site import Site
+from gpufair.service.backends.kubernetes.verdict import Ending, Verdict
 from gpufair.service.backends.kubernetes.watch import Object
 
 

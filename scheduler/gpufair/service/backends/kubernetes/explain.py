@@ -1,63 +1,29 @@
-"""Why a pod does not begin, or has ended: a plain sentence with the next step, and what it means for its workload."""
+"""What is to be said of a pod: whether it has ended, will never begin, or was not even taken, and what to do about it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from gpufair.core.model import Outcome
 from gpufair.core.units import Instant, Millis
 from gpufair.node.pod_exits import PodExit
+from gpufair.service.backends.kubernetes.pending import hopeless, too_late
 from gpufair.service.backends.kubernetes.pod_status import (
     Object,
     bound_at,
     container_state,
-    event_at,
     exit_code,
     image_of,
     limit_of,
     name_of,
     node_of,
     on_one_line,
-    waits_for,
 )
 from gpufair.service.backends.kubernetes.problems import Forbidden, Invalid, KubernetesProblem
-from gpufair.service.settings.durations import format_duration
+from gpufair.service.backends.kubernetes.verdict import Ending, Verdict, not_run
 
 _SIGKILL: Final = 128 + 9
-
-
-class Ending(StrEnum):
-    """What a pod's end, or its failure to begin, means for its workload."""
-
-    ENDED = "ended"  # in order: its agent has said the rest
-    ELSEWHERE = "elsewhere"  # through no fault of the workload: it is queued again
-    NOT_TAKEN = "not taken"  # by its node: likewise, but not at once, for it would be the same
-    NOT_STARTED = "not started"  # perhaps by chance: it is tried again, a few times
-    FAILED = "failed"  # the same would happen again: somebody has to change something first
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """``text``: for the workload's owner, with what to do. ``code``: the exit status of its container, if there was one."""
-
-    ending: Ending
-    text: str
-    code: int | None = None
-
-    def report(self, *, busy: bool = False) -> tuple[str, dict[str, Any]]:
-        """Kind and body of the report (``gpufair.wire.Report``) that says so. ``busy``: whether a cell was running."""
-        match self.ending:
-            case Ending.FAILED:
-                code = -1 if self.code is None else self.code
-                return "exited", {"outcome": Outcome.FAILED.value, "code": code, "reason": self.text}
-            case Ending.NOT_STARTED:
-                return "start_failed", {"reason": self.text}
-            case _:
-                return "released", {"busy": busy}
 
 
 def verdict(
@@ -87,27 +53,12 @@ def verdict(
         return over  # its container has, and the phase follows
     if container_state(pod).get("running") or phase == "Running":
         return None
-    if (hopeless := _hopeless(pod)) is not None:
-        return hopeless
+    if (never := hopeless(pod)) is not None:
+        return never
     bound = bound_at(pod)
     if bound is None or now - bound < start_within:
         return None
-    return _too_late(pod, tuple(events), start_within)
-
-
-def waiting(pod: Object, events: Iterable[Object] = ()) -> str:
-    """What a pod that has not begun waits for, as a sentence; "": nothing is known."""
-    reason, said = waits_for(pod)
-    if reason in {"ErrImagePull", "ImagePullBackOff"}:
-        return f"its image {image_of(pod)} is being pulled again: {said or 'the last try failed'}"
-    trouble = _trouble(events)
-    if trouble is not None:
-        return f"{_TROUBLES[trouble[0]]}: {trouble[1]}"
-    if any(one.get("reason") == "Pulling" for one in events) and not any(
-        one.get("reason") == "Pulled" for one in events
-    ):
-        return f"its image {image_of(pod)} is being pulled"
-    return f"its container is being made ({said})" if said else ""
+    return too_late(pod, tuple(events), start_within)
 
 
 def refused(problem: KubernetesProblem) -> Verdict:
@@ -242,7 +193,7 @@ def _ended(pod: Object) -> Verdict | None:
             Ending.FAILED, f"it was killed for using {asked}; ask for more, like --memory, or free some", code
         )
     if reason in {"StartError", "ContainerCannotRun"}:
-        return _not_run(pod, said, code)
+        return not_run(pod, said, code)
     if code == _SIGKILL and (pod.get("metadata") or {}).get("deletionTimestamp"):
         return Verdict(
             Ending.ELSEWHERE,
@@ -262,29 +213,11 @@ def _ended(pod: Object) -> Verdict | None:
             ending, text.format(said=said or "it wrote nothing", node=node_of(pod), image=image_of(pod)), code
         )
     if "No module named" in said:
-        return _not_run(pod, said, code)
+        return not_run(pod, said, code)
     return Verdict(
         Ending.FAILED,
         f"the agent in its pod ended with code {code}{f': {said}' if said else ''}; see `kubectl logs` of {name_of(pod)}",
         code,
-    )
-
-
-# Of what was to be run in the container; a runtime misses files of its own as well, for a while.
-_NO_AGENT: Final = re.compile(
-    r"executable file not found|No module named|exec format error|exec:? \"?[^\"\s:]+\"?: (?:stat \S+: )?(?:no such file or directory|permission denied)"
-)
-
-
-def _not_run(pod: Object, said: str, code: int) -> Verdict:
-    if _NO_AGENT.search(said):
-        return Verdict(
-            Ending.FAILED,
-            f"its image {image_of(pod)} cannot run the agent ({said}); it needs python with jupyter-gpufair on its PATH, built for this machine",
-            code,
-        )
-    return Verdict(
-        Ending.NOT_STARTED, f"the container could not be run on {node_of(pod)} ({said or 'no reason given'})", code
     )
 
 
@@ -314,105 +247,3 @@ _EXITS: Final[Mapping[PodExit, tuple[Ending, str]]] = {
         "its pod was told to end and had not done so when its grace was over; it is queued again",
     ),
 }
-
-# -- it has not begun -----------------------------------------------------------------------------------------------
-
-# What a registry says of the image itself or of who asks for it, as runtimes quote it.
-_FOR_GOOD: Final = re.compile(
-    r"manifest unknown|manifest \S+ not found|manifest for \S+ not found|name unknown|: not found\s*$|repository does not exist"
-    r"|unauthorized|authentication required|access denied|insufficient_scope|requested access to the resource is denied"
-    r"|no match for platform|\b403 Forbidden",
-    re.IGNORECASE,
-)
-# A registry that was not reached has said nothing.
-_PASSING: Final = re.compile(
-    r"\blookup |dial tcp|no such host|server misbehaving|timed? ?out|deadline exceeded|connection (?:refused|reset)|\bEOF\b|TLS handshake"
-    r"|too ?many ?requests|(?:status(?: code)?|:) (?:429|5\d\d)\b",
-    re.IGNORECASE,
-)
-# Of events, what keeps a pod from beginning.
-_TROUBLES: Final[Mapping[str, str]] = {
-    "FailedMount": "a volume cannot be mounted",
-    "FailedAttachVolume": "a volume cannot be attached to its node",
-    "FailedMapVolume": "a volume cannot be mapped",
-    "FailedCreatePodSandBox": "its node cannot give it a network",
-    "NetworkNotReady": "the network of its node is not ready",
-    "FailedCreatePodContainer": "its node cannot make a container",
-}
-_MISSING: Final = re.compile(
-    r"(persistentvolumeclaim|secret|configmap)s? \"?([\w./-]+)\"? (?:not found|is being deleted)", re.IGNORECASE
-)
-_NO_KEY: Final = re.compile(r"couldn't find key|references non-existent (?:secret|config) key", re.IGNORECASE)
-# What a kubelet says of the pod as it was written: no second look changes that.
-_AS_IT_IS: Final = re.compile(r"runAsNonRoot|runAsUser|non-numeric user|invalid (?:variable|environment)", re.IGNORECASE)
-
-
-def _hopeless(pod: Object) -> Verdict | None:
-    """What waiting will not mend."""
-    reason, said = waits_for(pod)
-    image = image_of(pod)
-    if reason == "InvalidImageName":
-        return Verdict(
-            Ending.FAILED, f"{image} is no name of an image; an operator can correct it in the profile's pod"
-        )
-    if reason == "ImagePullBackOff" and _FOR_GOOD.search(said) and not _PASSING.search(said):
-        return Verdict(
-            Ending.FAILED,
-            f"its image {image} cannot be pulled ({said}); an operator can correct its name or its imagePullSecrets in the profile's pod",
-        )
-    if reason == "ErrImageNeverPull":
-        return Verdict(
-            Ending.NOT_STARTED,
-            f'{node_of(pod)} does not have the image {image}, and imagePullPolicy = "Never" forbids to pull it',
-        )
-    if reason == "CreateContainerConfigError" and _AS_IT_IS.search(said):
-        return Verdict(Ending.FAILED, _unconfigured(said))
-    if reason in {"CreateContainerError", "RunContainerError"} and _NO_AGENT.search(said):
-        return _not_run(pod, said, 128)
-    return None
-
-
-def _unconfigured(said: str) -> str:
-    return f"its container cannot be configured ({said or 'no reason given'}); an operator can make what is missing, or mend the profile's pod"
-
-
-def lacks_our_secret(pod: Object, events: Iterable[Object]) -> bool:
-    """Whether it cannot begin since the Secret that we made for it is not there (any more)."""
-    trouble = _trouble(events)
-    said = (waits_for(pod)[1], "" if trouble is None else trouble[1])
-    return any((found := _MISSING.search(one)) is not None and found[2] == name_of(pod) for one in said)
-
-
-def _too_late(pod: Object, events: tuple[Object, ...], start_within: Millis) -> Verdict:
-    begun = f"its pod did not begin on {node_of(pod)} within {format_duration(start_within)}"
-    reason, said = waits_for(pod)
-    if reason in {"ErrImagePull", "ImagePullBackOff"}:
-        return Verdict(
-            Ending.NOT_STARTED,
-            f"{begun}: its image {image_of(pod)} cannot be pulled ({said or 'no reason given'}); is the registry there?",
-        )
-    if reason == "CreateContainerConfigError":
-        lacks = _MISSING.search(said) or _NO_KEY.search(said)
-        return Verdict(Ending.FAILED if lacks else Ending.NOT_STARTED, f"{begun}: {_unconfigured(said)}")
-    if reason in {"CreateContainerError", "RunContainerError"}:
-        return Verdict(Ending.NOT_STARTED, f"{begun}: its container could not be run ({said or 'no reason given'})")
-    trouble = _trouble(events)
-    if trouble is None:
-        what = waiting(pod, events) or "the kubelet says nothing of it"
-        return Verdict(Ending.NOT_STARTED, f"{begun}: {what}; `kubectl describe pod {name_of(pod)}` may say more")
-    kind, why = trouble
-    if (missing := _MISSING.search(why)) and missing[2] != name_of(pod):  # of its own name it is ours to make
-        return Verdict(
-            Ending.FAILED,
-            f"{begun}: {_TROUBLES[kind]} ({why}); an operator can make what is missing, or mend the profile's pod",
-        )
-    return Verdict(Ending.NOT_STARTED, f"{begun}: {_TROUBLES[kind]} ({why})")
-
-
-def _trouble(events: Iterable[Object]) -> tuple[str, str] | None:
-    """The newest event that says what is in the way: its reason, and its words."""
-    found = [one for one in events if one.get("reason") in _TROUBLES]
-    if not found:
-        return None
-    last = max(found, key=lambda one: (event_at(one), str(one.get("message"))))
-    return str(last["reason"]), on_one_line(last.get("message")) or "no reason given"

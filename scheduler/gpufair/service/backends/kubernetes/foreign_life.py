@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpufair.core.model import Outcome
 from gpufair.core.units import Instant
-from gpufair.service.backends.kubernetes import explain, manifests
-from gpufair.service.backends.kubernetes.api import Pause
+from gpufair.service.backends.kubernetes import explain, manifests, pending
 from gpufair.service.backends.kubernetes.ending import Leaving, remove, sooner
-from gpufair.service.backends.kubernetes.explain import Ending
 from gpufair.service.backends.kubernetes.foreign_events import TheirPod, Told, tell
 from gpufair.service.backends.kubernetes.foreign_wishes import grace_of
 from gpufair.service.backends.kubernetes.names import PodKey
@@ -27,6 +25,8 @@ from gpufair.service.backends.kubernetes.pod_status import failure_of
 from gpufair.service.backends.kubernetes.problems import Conflict, KubernetesProblem, Missing
 from gpufair.service.backends.kubernetes.requests import FINISHED
 from gpufair.service.backends.kubernetes.site import Site
+from gpufair.service.backends.kubernetes.trouble import Trouble
+from gpufair.service.backends.kubernetes.verdict import Ending
 from gpufair.service.backends.kubernetes.watch import Object
 from gpufair.wire import Command
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
 
 LOOK_S: Final = 2.0  # between two looks at a pod that has its node and has not begun
-BLIP_S: Final = 2.0  # a trouble that is over by then is not worth a word
 _AGAIN: Final = "; it is queued again"
 _NEXT: Final = "; if another pod is made in its place, that one is queued by itself"
 _log = logging.getLogger(__name__)
@@ -70,8 +69,8 @@ class ForeignLife:
         self._why = ""  # what ends its workload, and is not told yet
         self._up = self._refused = False
         self._changed = asyncio.Event()
-        self._pause = Pause(0.1, 5.0)
-        self._remarked, self._trouble_since = "", 0.0
+        self._trouble = Trouble()
+        self._remarked = ""
         if seen is None:
             self.gone = True
         else:
@@ -139,8 +138,7 @@ class ForeignLife:
             except KubernetesProblem as problem:
                 wait_s = await self._troubled(problem)
             else:
-                self._pause.reset()
-                self._trouble_since = 0.0
+                self._trouble.over()
             if self.over:
                 return
             try:
@@ -227,7 +225,7 @@ class ForeignLife:
             await tell(site, self.pod, Told.REFUSED, f"deleted by gpufair: {self._why}")
             self._leave(self._in_its_grace())
             return 0.0
-        await self._remark(explain.waiting(self.seen))
+        await self._remark(pending.waiting(self.seen))
         return LOOK_S
 
     async def _go(self, leaving: Leaving) -> float | None:
@@ -267,12 +265,11 @@ class ForeignLife:
     # -- trouble --------------------------------------------------------------------------------------------------
 
     async def _troubled(self, problem: KubernetesProblem) -> float:
-        now = time.monotonic()
-        self._trouble_since = self._trouble_since or now
-        if now - self._trouble_since >= BLIP_S:
+        pause_s = self._trouble.met(problem)
+        if self._trouble.lasts:
             _log.warning("pod %s/%s: %s", self.pod.namespace, self.pod.name, problem)
             await self._remark(str(problem))
-        return self._pause.after(problem)
+        return pause_s
 
     async def _remark(self, text: str) -> None:
         if text != self._remarked and self._agent.there:

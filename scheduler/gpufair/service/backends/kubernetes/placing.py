@@ -16,11 +16,11 @@ from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
 from gpufair.node.pod_config import PodConfig
 from gpufair.service.backends.kubernetes import explain, manifests
-from gpufair.service.backends.kubernetes.explain import Ending, Verdict
 from gpufair.service.backends.kubernetes.manifests import BadManifest, PodOrder
 from gpufair.service.backends.kubernetes.names import SERVICE, NotOurs, PodKey, key_of, of_another, pod_name
 from gpufair.service.backends.kubernetes.problems import Conflict, Forbidden, Invalid, Missing, Unavailable
 from gpufair.service.backends.kubernetes.site import Site
+from gpufair.service.backends.kubernetes.verdict import Ending, Verdict
 from gpufair.service.settings.pod_storage import STATE_DIR
 from gpufair.service.settings.profile_options import POD_PROFILE
 from gpufair.service.workloads.pools import OneNodeOnly

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import WorkloadId
-from gpufair.service.backends.kubernetes import explain, gangs, placing
-from gpufair.service.backends.kubernetes.api import Pause
+from gpufair.service.backends.kubernetes import explain, gangs, pending, placing
 from gpufair.service.backends.kubernetes.ending import Leaving, ended, last_report, remove, sooner
-from gpufair.service.backends.kubernetes.explain import Ending, Verdict
 from gpufair.service.backends.kubernetes.names import PodKey, pod_name
 from gpufair.service.backends.kubernetes.placing import Place, Waits
+from gpufair.service.backends.kubernetes.pod_status import begun, ran, terminal
 from gpufair.service.backends.kubernetes.problems import KubernetesProblem, Throttled, Unauthorized, Unavailable
 from gpufair.service.backends.kubernetes.refusals import MOST
 from gpufair.service.backends.kubernetes.site import Site
+from gpufair.service.backends.kubernetes.trouble import BLIP_S, Trouble
+from gpufair.service.backends.kubernetes.verdict import Ending, Verdict
 from gpufair.service.backends.kubernetes.watch import Object
 from gpufair.service.nodes.left_behind import left_behind, taken
 from gpufair.service.nodes.reports import TERMINAL
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 FINAL_WORD_S: Final = 1.0  # that reports on their way have to arrive when their pod has ended
 LOOK_S: Final = 2.0  # between two looks at a pod that has not begun, for its owner
-BLIP_S: Final = 2.0  # a trouble that is over by then is not worth a word
 CONFIDE_S: Final = 10.0  # between two looks for a Secret that somebody deletes
 AGAIN_S: Final = 1.0  # until it is asked for once more
 STOP_S: Final = 10.0  # from a stop to SIGKILL
@@ -66,8 +66,8 @@ class PodLife:
         self._mates: Mapping[str, PodLife] = {} if mates is None else mates
         self._worded = self._asked_in = self._told = False
         self._changed = asyncio.Event()
-        self._pause = Pause(0.1, 5.0)
-        self._remarked, self._trouble_since = "", 0.0
+        self._trouble = Trouble()
+        self._remarked = ""
         self._begun_at = self._ended_at = 0.0
         self._confide_at = 0.0  # its Secret anew, not sooner
         self._held_until: float | None = None  # as its node has refused it
@@ -166,8 +166,7 @@ class PodLife:
                     f"the service failed at its pod ({type(err).__name__}: {err}), and tries again; its log says more", BLIP_S
                 )
             else:
-                self._pause.reset()
-                self._trouble_since = 0.0
+                self._trouble.over()
             if self.over:
                 break
             try:
@@ -222,8 +221,8 @@ class PodLife:
         now, within = site.runtime.now(), site.options.start_within
         if (verdict := explain.verdict(self.seen, events, now=now, start_within=within)) is not None:
             return self._give_up(verdict)
-        await self._remark(explain.waiting(self.seen, events))
-        if self.start is not None and explain.lacks_our_secret(self.seen, events) and time.monotonic() >= self._confide_at:
+        await self._remark(pending.waiting(self.seen, events))
+        if self.start is not None and pending.lacks_our_secret(self.seen, events) and time.monotonic() >= self._confide_at:
             assert self.place is not None
             self._confide_at, self.made.secret = time.monotonic() + CONFIDE_S, False
             await placing.next_step(site, self.key, self.place, self.start, self.made)
@@ -322,10 +321,8 @@ class PodLife:
     # -- trouble --------------------------------------------------------------------------------------------------
 
     async def _troubled(self, problem: KubernetesProblem) -> float:
-        now = time.monotonic()
-        self._trouble_since = self._trouble_since or now
-        pause_s = self._pause.after(problem)
-        if now - self._trouble_since < BLIP_S:
+        pause_s = self._trouble.met(problem)
+        if not self._trouble.lasts:
             return pause_s
         _log.warning("pod %s: %s", self.name, problem)
         # While the cluster itself is away nobody could have its GPUs.
@@ -344,19 +341,3 @@ class PodLife:
         if text != self._remarked and self._agent is not None and self._agent.there:
             self._remarked = text
             await self._agent.report(self.workload, "remark", {"text": text})
-
-
-def terminal(pod: Object) -> bool:
-    """Whether all of its containers have ended for good, by its phase."""
-    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
-
-
-def begun(pod: Object) -> bool:
-    """Whether its container runs, or ran."""
-    return terminal(pod) or ran(pod)
-
-
-def ran(pod: Object) -> bool:
-    """Whether its container runs, or ran, as far as its node says."""
-    states = [one.get("state") or {} for one in (pod.get("status") or {}).get("containerStatuses") or []]
-    return any("running" in state or "terminated" in state for state in states)

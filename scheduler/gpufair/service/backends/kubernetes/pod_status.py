@@ -29,6 +29,22 @@ def container_state(pod: Object) -> Object:
     return (statuses[0].get("state") or {}) if statuses else {}
 
 
+def terminal(pod: Object) -> bool:
+    """Whether all of its containers have ended for good, by its phase."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def begun(pod: Object) -> bool:
+    """Whether its container runs, or ran."""
+    return terminal(pod) or ran(pod)
+
+
+def ran(pod: Object) -> bool:
+    """Whether its container runs, or ran, as far as its node says."""
+    states = [one.get("state") or {} for one in (pod.get("status") or {}).get("containerStatuses") or []]
+    return any("running" in state or "terminated" in state for state in states)
+
+
 def waits_for(pod: Object) -> tuple[str, str]:
     """Reason and words of a container that waits."""
     found = container_state(pod).get("waiting") or {}
