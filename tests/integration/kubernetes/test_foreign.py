@@ -18,6 +18,7 @@ from gpufair.core.units import Millis
 from gpufair.service.backends.kubernetes import names, rights
 from gpufair.service.backends.kubernetes.api import MERGE_PATCH
 from gpufair.service.backends.kubernetes.asked import asked
+from gpufair.service.backends.kubernetes.foreign import ForeignPods
 from gpufair.service.backends.kubernetes.foreign_wishes import LAUNCH, pods_of
 from gpufair.service.backends.kubernetes.problems import Missing
 from tests.integration.kubernetes.conftest import Server
@@ -486,6 +487,24 @@ async def test_their_gpus_are_counted_once(tmp_path: Path, server: Server) -> No
         assert node.node.cpus == 64
 
 
+async def test_one_that_starts_while_the_cluster_is_looked_at_goes_on(tmp_path: Path, server: Server) -> None:
+    """What was read of it is old by then: that its pod has a node is no sign that it can never start."""
+    async with others(tmp_path, server) as it:
+        await it.make("first", min_runtime="1h")
+        await it.running_on("first")
+        uid = await it.make("second", min_runtime="1h")
+        await it.await_phase(uid, Phase.QUEUED)
+        cluster = it.backend.cluster
+        known = await cluster.foreign.known()
+        await it.finish("first")
+        await it.running_on("second")
+        bound = await it.pod("second")
+        assert bound is not None
+        await until("the service to see that", lambda: _named(cluster.foreign, uid))
+        await cluster.foreign.look(known, {("", "second"): bound})
+        assert (await it.await_phase(uid, Phase.RUNNING)).outcome is None
+
+
 async def test_an_unallocated_pod_gives_way_to_our_own_work(tmp_path: Path, server: Server) -> None:
     """One budget for both: sessions, batch work and others' pods are rivals by the same rules."""
     async with others(tmp_path, server) as it:
@@ -510,6 +529,10 @@ def grant_at_others(server: Server, namespace: str) -> None:
 
 async def _bound(it: Others) -> bool:
     return any(pod["spec"].get("nodeName") for pod in await it.it.pods())
+
+
+def _named(foreign: ForeignPods, uid: str) -> bool:
+    return any(life.pod.uid == uid and life.made.bound and life.seen["spec"].get("nodeName") for life in foreign.lives.values() if life.seen)
 
 
 async def _none(asked: Any) -> bool:

@@ -15,9 +15,9 @@ from gpufair.core.model import Capacity
 from gpufair.core.units import MINUTE, SECOND, Instant, Millis, WorkloadId
 from gpufair.service.backends.kubernetes import names
 from gpufair.service.backends.kubernetes.conditions import Condition, instant, tolerates
-from gpufair.service.backends.kubernetes.inventory import Offer, core_name, offers
+from gpufair.service.backends.kubernetes.inventory import Offer, Remembered, core_name, offers
 from gpufair.service.backends.kubernetes.names import PodKey
-from gpufair.service.backends.kubernetes.requests import Requests, requested, takes_room
+from gpufair.service.backends.kubernetes.requests import requested, takes_room
 from gpufair.service.nodes.inventory import node_of
 from gpufair.service.settings.kubernetes_options import KubernetesOptions
 from gpufair.service.settings.quantities import known_quantity, parse_quantity
@@ -259,10 +259,11 @@ def test_never_more_than_is_left_and_in_any_order(pods: list[Any], capacity: int
     rng.shuffle(shuffled)
     rng.shuffle(again)
     assert seen(again, shuffled) == found
-    # And what is remembered of pods counts only as long as they are as they were.
-    remembered = Requests()
-    for some in (pods, pods[1:], [pod("new", "gpu-01", container(gpu=1)), *pods]):
-        assert seen(nodes, some, requests=remembered) == seen(nodes, some)
+    # And what is remembered counts only as long as pods and nodes are as they were.
+    remembered = Remembered()
+    for some in (pods, pods, pods[1:], [pod("new", "gpu-01", container(gpu=1)), *pods]):
+        for these in (nodes, nodes[1:], [node("gpu-01", gpus=1), *nodes[1:]]):
+            assert seen(these, some, remembered=remembered) == seen(these, some)
 
 
 # -- whether it takes work ------------------------------------------------------------------------------------------
@@ -316,6 +317,10 @@ def test_silence_closes_a_node_and_later_loses_it() -> None:
     assert stands.reason.startswith("the kubelet of gpu-01 has not been heard since 2027-01-15 07:59:30 UTC")
     assert only([quiet], options=replace(OPTIONS, node_silence=Millis(30 * SECOND))).condition is Condition.LOST
     assert only([node(conditions=ready("Unknown", "2027-01-15T07:00:00Z"))]).condition is Condition.LOST
+    remembered, later = Remembered(), Instant(NOW + 10 * MINUTE)
+    assert only([quiet], remembered=remembered).condition is Condition.CLOSED
+    (offer,) = offers([quiet], [], "cluster", OPTIONS, later, remembered=remembered)
+    assert offer.condition is Condition.LOST  # by time alone
     assert only([quiet], options=replace(OPTIONS, node_silence=MINUTE)).condition is Condition.CLOSED
 
 

@@ -26,7 +26,6 @@ from gpufair.service.backends.kubernetes.missed import heeded, missed
 from gpufair.service.backends.kubernetes.names import PodKey, pod_name
 from gpufair.service.backends.kubernetes.placing import Place
 from gpufair.service.backends.kubernetes.pod_life import PodLife
-from gpufair.service.backends.kubernetes.requests import Requests
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.strangers import NOBODYS, Strangers, home_of, said_of
 from gpufair.service.backends.kubernetes.survey import Booked, Kept
@@ -59,7 +58,7 @@ class KubernetesCluster:
         self.kept: Final[dict[str, Kept]] = {}  # by the core's name of a node
         self._tasks: set[asyncio.Task[None]] = set()
         self._dirty = asyncio.Event()
-        self._requests = Requests()
+        self._remembered = inventory.Remembered()
         self._strangers = Strangers("" if site.options.take_over else site.secrets.public_name())
         self._booked = Booked()
         self._meeting: float | None = 0.0  # since when it is waited for nodes to say hello; None: no more
@@ -213,7 +212,7 @@ class KubernetesCluster:
         self._booked = await site.runtime.read(survey.booked)
         found = inventory.offers(
             self._nodes.objects.values(), self._pods.objects.values(), site.pool, site.options, site.runtime.now(),
-            self._counted(), self._requests,
+            self._counted(), self._remembered,
         )  # fmt: skip
         if site.lease.refused:  # whatever would be sent there could not begin
             found = tuple(offer.closed() for offer in found)
@@ -223,16 +222,17 @@ class KubernetesCluster:
             if name not in self.kept:
                 self._keep(name, place)
             self.kept[name].place = place
+        theirs = await self.foreign.known()
         # Before nodes are told of: what is new, or open again, may be given to others' pods at once.
-        await self.foreign.heed(Taints({name: offer.taints for name, offer in offers.items()}))
+        await self.foreign.heed(theirs, Taints({name: offer.taints for name, offer in offers.items()}))
         await self._adopt()
-        await self.foreign.adopt(self.kept)
+        self.foreign.adopt(theirs, self.kept)
         await survey.tell(site, self.kept, offers, trouble, self._strangers.odd())
         for name in await survey.remove_past(site, self.kept, self._hosts()):
             if (task := self.kept.pop(name).task) is not None:
                 task.cancel()
         if self._met():
-            await self.foreign.look(self._pods.objects)
+            await self.foreign.look(theirs, self._pods.objects)
 
     def _met(self) -> bool:
         """Whether the core has heard of each node how it is now: until then one that was closed meanwhile is open to it."""

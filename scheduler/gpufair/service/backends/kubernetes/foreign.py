@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -85,7 +85,11 @@ class ForeignPods:
         key = PodKey(WorkloadId(command.workload), command.incarnation, rank)
         return self._live(agent, key, place, TheirPod(str(launch["namespace"]), name, uid))
 
-    async def heed(self, taints: Taints) -> None:
+    async def known(self) -> list[Theirs]:
+        """The workloads that are pods of others: once for ``heed``, ``adopt`` and ``look`` of one look at the cluster."""
+        return await self._site.runtime.read(lambda state: _known(state, self._site.pool))
+
+    async def heed(self, known: Iterable[Theirs], taints: Taints) -> None:
         """The nodes have these taints: what waits is kept off those that its pods do not tolerate, and off no others.
 
         Raises:
@@ -94,7 +98,7 @@ class ForeignPods:
         self._taints = taints
         if not taints and not self._tainted:
             return
-        for one in await self._known():
+        for one in known:
             if one.phase is Phase.QUEUED:
                 pods = [seen for pod in one.pods if (seen := self._found(pod.uid)) is not None]
                 off = taints.kept_off(pods)
@@ -123,25 +127,23 @@ class ForeignPods:
                 for pod in pods:
                     self._tell(Remark(pod, _tainted(off), wrong=False))
 
-    async def adopt(self, kept: Mapping[str, Kept]) -> None:
+    def adopt(self, known: Iterable[Theirs], kept: Mapping[str, Kept]) -> None:
         """Find again what runs. Before the first hello of a node, which says what is there."""
-        known = await self._known()
         for one in known:
             if one.held is not None and one.phase in HOLDING:
                 self._adopt(one, one.held, kept)
 
-    async def look(self, pods: Mapping[Any, Object]) -> None:
+    async def look(self, known: Collection[Theirs], pods: Mapping[Any, Object]) -> None:
         """Submit what is new, and end what has no pods any more. After the nodes were told of: what is new may start at once.
 
         Raises:
             StoreUnavailable: Something could not be journalled: look again.
         """
-        known = await self._known()
         for one in known:
             if one.phase is Phase.ENDED:
                 self._clear_away(one)
             elif not (one.held is not None and one.phase in HOLDING) and (why := self._orphaned(one)):
-                await self._end(one.id, f"{why}{_ANEW}")
+                await self._give_up(one.id, f"{why}{_ANEW}")
         taken = {pod.uid for one in known if not one.why.endswith(_ANEW) for pod in one.pods}
         found, remarks = wishes(pods.values(), self._site.pool, self._site.options, taken)
         for wish in found:
@@ -153,9 +155,6 @@ class ForeignPods:
         self._cleared &= there
 
     # -- inside ---------------------------------------------------------------------------------------------------
-
-    async def _known(self) -> list[Theirs]:
-        return await self._site.runtime.read(lambda state: _known(state, self._site.pool))
 
     def _adopt(self, one: Theirs, held: Held, kept: Mapping[str, Kept]) -> None:
         for rank, (lease, pod) in enumerate(zip(held.leases, one.pods, strict=False)):
@@ -231,15 +230,15 @@ class ForeignPods:
             self._spawn(tell(self._site, TheirPod(str(meta["namespace"]), str(meta["name"]), uid), reason, text))
 
     async def _cancel(self, key: PodKey, why: str) -> None:
+        await self._site.runtime.do(lambda turn: _cancel(turn, key.workload, why))
+
+    async def _give_up(self, workload: WorkloadId, why: str) -> None:
         def step(turn: Turn) -> None:
-            record = turn.state.facts.records.get(key.workload)
-            if record is not None and record.phase is not Phase.ENDED and not record.cancelled:
-                turn.handle(ev.Cancelled(turn.now, turn.cause(), key.workload, why))
+            # Since it was read it may have been started, and its pod has a node of our own making.
+            if workload not in turn.state.facts.holding:
+                _cancel(turn, workload, why)
 
         await self._site.runtime.do(step)
-
-    async def _end(self, workload: WorkloadId, why: str) -> None:
-        await self._cancel(PodKey(workload, 0), why)
 
     def _live(self, agent: VirtualAgent, key: PodKey, place: Place, pod: TheirPod) -> ForeignLife:
         life = ForeignLife(self._site, agent, key, place, pod, self._found(pod.uid), self._cancel, self._obstacle)
@@ -265,6 +264,12 @@ class ForeignPods:
 def _tainted(off: tuple[NodeName, ...]) -> str:
     shown = ", ".join(off[:_SHOWN]) + (f" and {len(off) - _SHOWN} more" if len(off) > _SHOWN else "")
     return f"it does not tolerate the taints of {shown}; no other node could hold it"
+
+
+def _cancel(turn: Turn, workload: WorkloadId, why: str) -> None:
+    record = turn.state.facts.records.get(workload)
+    if record is not None and record.phase is not Phase.ENDED and not record.cancelled:
+        turn.handle(ev.Cancelled(turn.now, turn.cause(), workload, why))
 
 
 def _known(state: State, pool: str) -> list[Theirs]:

@@ -25,6 +25,7 @@ from gpufair.service.settings.quantities import known_quantity
 from gpufair.wire import NONE_LEFT
 
 LONGEST_NAME: Final = 64
+Amounts = Mapping[str, int]  # by resource, in parts of ``NANO``
 # No node is called so by itself: what Kubernetes takes for a name has no underscore.
 _KIND_MARK: Final = "_"
 
@@ -57,6 +58,29 @@ class Offer:
         return replace(self, standing=replace(self.standing, condition=Condition.CLOSED))
 
 
+class Remembered:
+    """What pods held and nodes offered at the last look: a cluster has thousands, and few of them change until the next."""
+
+    def __init__(self) -> None:
+        self.requests: Final = Requests()
+        self._nodes: dict[str, tuple[Mapping[str, Any], Amounts, Amounts, list[Offer]]] = {}
+
+    def of_node(self, node: Mapping[str, Any], taken: Amounts, lasting: Amounts) -> list[Offer] | None:
+        """What it offered, where nothing has changed; None: that is to be found out. One that changes becomes another object."""
+        before = self._nodes.get(str(node["metadata"]["name"]))
+        same = before is not None and before[0] is node and before[1:3] == (taken, lasting)
+        return before[3] if before is not None and same else None
+
+    def keep(self, node: Mapping[str, Any], taken: Amounts, lasting: Amounts, found: list[Offer]) -> None:
+        """It offers this, unless time alone may change that."""
+        if all(one.standing.silent_since is None for one in found):
+            self._nodes[str(node["metadata"]["name"])] = node, taken, lasting, found
+
+    def forget(self, hosts: Container[str]) -> None:
+        """Only these nodes are there yet."""
+        self._nodes = {host: one for host, one in self._nodes.items() if host in hosts}
+
+
 def offers(
     nodes: Iterable[Mapping[str, Any]],
     pods: Iterable[Mapping[str, Any]],
@@ -64,7 +88,7 @@ def offers(
     options: KubernetesOptions,
     now: Instant,
     counted: Container[str] = (),
-    requests: Requests | None = None,
+    remembered: Remembered | None = None,
 ) -> tuple[Offer, ...]:
     """What the nodes of a cluster offer to a pool, in the order of their names.
 
@@ -73,17 +97,25 @@ def offers(
         pods: Pods of all namespaces. What they hold is subtracted, whoever's they are.
         counted: Uids of the pods that are in the core's books, whose GPUs it counts itself. What they say of themselves
             is no reason: anybody could hide from both books what he takes.
-        requests: What is known of the pods from the last time.
+        remembered: From the last look at the same cluster, for the same pool and options.
     """
-    others, lasting = (requests or Requests()).by_node(
+    remembered = remembered or Remembered()
+    others, lasting = remembered.requests.by_node(
         (pod for pod in pods if takes_room(pod) and pod["metadata"].get("uid") not in counted), now
     )
     found: list[Offer] = []
+    there: set[str] = set()
     for node in sorted(nodes, key=lambda one: str(one["metadata"]["name"])):
         labels = node["metadata"].get("labels") or {}
         if all(labels.get(key) == value for key, value in options.node_selector.items()):
-            host = node["metadata"]["name"]
-            found += _of_node(node, others.get(host, {}), lasting.get(host, {}), pool, options, now)
+            host = str(node["metadata"]["name"])
+            there.add(host)
+            taken, stays = others.get(host, {}), lasting.get(host, {})
+            if (here := remembered.of_node(node, taken, stays)) is None:
+                here = _of_node(node, taken, stays, pool, options, now)
+                remembered.keep(node, taken, stays, here)
+            found += here
+    remembered.forget(there)
     return tuple(found)
 
 
@@ -115,8 +147,8 @@ def tolerations_of(resource: str, options: KubernetesOptions) -> tuple[Mapping[s
 
 def _of_node(
     node: Mapping[str, Any],
-    taken: Mapping[str, int],
-    lasting: Mapping[str, int],
+    taken: Amounts,
+    lasting: Amounts,
     pool: str,
     options: KubernetesOptions,
     now: Instant,
@@ -163,11 +195,11 @@ def _of_node(
     return found
 
 
-def _free(resource: str, allocatable: Mapping[str, Any], taken: Mapping[str, int]) -> Fraction:
+def _free(resource: str, allocatable: Mapping[str, Any], taken: Amounts) -> Fraction:
     return max(Fraction(0), known_quantity(allocatable.get(resource, 0)) - Fraction(taken.get(resource, 0), NANO))
 
 
-def _capacity(kind: str, ever: Mapping[str, Any], lasting: Mapping[str, int], part: Fraction) -> Capacity:
+def _capacity(kind: str, ever: Mapping[str, Any], lasting: Amounts, part: Fraction) -> Capacity:
     """What it would offer if of others only those pods were there that belong to it."""
     cpus, memory = (whole(_free(what, ever, lasting) * part) for what in ("cpu", "memory"))
     return Capacity(min(whole(_free(kind, ever, lasting)), MAX_GPUS) if kind else 0, cpus, memory)
