@@ -116,19 +116,23 @@ def played() -> dict[str, Any]:
     return seen | {"server": server}
 
 
-def _notes(of: str) -> dict[str, float | str]:
+def _notes(more: dict[str, float]) -> dict[str, float | str]:
     seen = played()
-    return {**seen[of], "server": seen["server"], "cpu_s": seen["cpu_s"], "cpu_scale": seen["cpu_scale"]}
+    return {**more, "server": seen["server"], "cpu_s": seen["cpu_s"], "cpu_scale": seen["cpu_scale"]}
 
 
 def kubernetes_starts() -> Result:
     """500 workloads at once: from the first decision until the agent in the last pod has been heard."""
-    return Result(played()["burst"]["per_s"], "starts per s", STARTS_PER_S, at_least=True, notes=_notes("burst"))
+    burst = played()["burst"]
+    return Result(burst["per_s"], "starts per s", STARTS_PER_S, at_least=True, notes=_notes(burst))
 
 
 def kubernetes_bind() -> Result:
-    """From a decision until its pod is seen to have a node, while workloads come at that rate."""
-    return Result(played()["steady"]["bind_p99_ms"], "ms from decision to binding, p99", BIND_MS, notes=_notes("steady"))
+    """From a decision until its pod is seen to have a node: the worse of two, at that rate and with 500 at once."""
+    seen = played()
+    both = {f"{how}_{what}": value for how in ("steady", "burst") for what, value in seen[how].items()}
+    worse = max(seen[how]["bind_p99_ms"] for how in ("steady", "burst"))
+    return Result(worse, "ms from decision to binding, p99", BIND_MS, notes=_notes(both))
 
 
 CASES = {"kubernetes_bind": kubernetes_bind, "kubernetes_starts": kubernetes_starts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +52,10 @@ class Context:
     pods: PodLines = field(default_factory=PodLines)
     certificates: Certificates | None = None
     kubernetes: KubernetesPools | None = None
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """For what may start something at once: ``KubernetesPools.turn``."""
+        return nullcontext() if self.kubernetes is None else self.kubernetes.turn()
 
 
 def context(connection: HTTPConnection) -> Context:

@@ -147,7 +147,8 @@ class ForeignPods:
         taken = {pod.uid for one in known if not one.why.endswith(_ANEW) for pod in one.pods}
         found, remarks = wishes(pods.values(), self._site.pool, self._site.options, taken)
         for wish in found:
-            await self._submit(wish)
+            async with self._site.pace.turn():
+                await self._submit(wish)
         for remark in remarks:
             self._tell(remark)
         there = {str(pod["metadata"].get("uid")) for pod in pods.values()}

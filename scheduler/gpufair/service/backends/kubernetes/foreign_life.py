@@ -85,6 +85,8 @@ class ForeignLife:
 
     def begin(self, command: Command) -> None:
         """It is to get its node. Twice is once."""
+        if not (self.made.bound or self.gone):
+            self._site.pace.begun(self)
         self._changed.set()
 
     def welcome(self) -> None:
@@ -110,6 +112,7 @@ class ForeignLife:
     def _leave(self, leaving: Leaving) -> None:
         if self.leaving is None or sooner(leaving, self.leaving):
             self.leaving = leaving
+        self._site.pace.dropped(self)
         self._changed.set()
 
     # -- what is there --------------------------------------------------------------------------------------------
@@ -175,6 +178,7 @@ class ForeignLife:
             if not await self._bound_before(conflict):
                 return 0.0
         self.made.bound = True
+        self._site.pace.bound(self)
         await tell(self._site, self.pod, Told.SCHEDULED, f"bound to {self.place.host} by gpufair, as {self.key.workload}")
         return 0.0
 
@@ -240,6 +244,7 @@ class ForeignLife:
         return None
 
     async def _end(self) -> float | None:
+        self._site.pace.dropped(self)
         kind, body = self._last_word()
         if kind == "released":
             if self._why or self.leaving is None:  # else the core itself wanted it to end, and knows why
@@ -266,6 +271,7 @@ class ForeignLife:
 
     async def _troubled(self, problem: KubernetesProblem) -> float:
         pause_s = self._trouble.met(problem)
+        self._site.pace.dropped(self)
         if self._trouble.lasts:
             _log.warning("pod %s/%s: %s", self.pod.namespace, self.pod.name, problem)
             await self._remark(str(problem))

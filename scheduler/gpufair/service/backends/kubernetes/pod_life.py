@@ -83,6 +83,8 @@ class PodLife:
         """It is to run this. Twice is once."""
         if self.start is None:
             self.start, self._begun_at = command, time.monotonic()
+            if not self.made.bound:
+                self._site.pace.begun(self.name)
             self._wake()
 
     def welcome(self) -> None:
@@ -109,6 +111,7 @@ class PodLife:
     def _leave(self, leaving: Leaving) -> None:
         if self.leaving is None or sooner(leaving, self.leaving):
             self.leaving = leaving
+            self._site.pace.dropped(self.name)
             self._wake()
 
     def _wake(self) -> None:
@@ -128,6 +131,8 @@ class PodLife:
             return  # of another one that had the name, or has it now
         self.seen = pod
         self.made.see(pod)
+        if self.made.bound:
+            self._site.pace.bound(self.name)
         self.gone = self.gone or deleted
         self._wake()
 
@@ -169,6 +174,8 @@ class PodLife:
                 self._trouble.over()
             if self.over:
                 break
+            if wait_s == 0:
+                continue  # the next step is due; in a crowd each turn of the loop is long
             try:
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
@@ -189,6 +196,8 @@ class PodLife:
                 assert self.place is not None
                 await self._await_lease()
                 await placing.next_step(self._site, self.key, self.place, self.start, self.made)
+                if self.made.bound:
+                    self._site.pace.bound(self.name)
                 return 0.0
             return await self._look_on()
         except placing.Refused as refused:
@@ -322,6 +331,7 @@ class PodLife:
 
     async def _troubled(self, problem: KubernetesProblem) -> float:
         pause_s = self._trouble.met(problem)
+        self._site.pace.dropped(self.name)
         if not self._trouble.lasts:
             return pause_s
         _log.warning("pod %s: %s", self.name, problem)
@@ -331,6 +341,7 @@ class PodLife:
     async def _hindered(self, text: str, pause_s: float, *, endless: bool = False) -> float:
         """Tell its owner what is in the way of a start; give up where GPUs have waited for that for too long."""
         within = self._site.options.start_within
+        self._site.pace.dropped(self.name)
         waits = self.start is not None and not self.made.bound and self.leaving is None
         if waits and not endless and time.monotonic() - self._begun_at >= within / 1000:
             return self._give_up(Verdict(Ending.NOT_STARTED, f"its pod could not be made within {format_duration(within)}: {text}"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from gpufair.service.backends.kubernetes.marks import JournalMarks
@@ -100,6 +101,14 @@ class KubernetesPools:
         """Use the profiles of this configuration from now on; what runs keeps the pod that it has."""
         self._templates.clear()
         self._templates.update(_templates(config))
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """For whoever has something decided that may start pods: wait while so many are under way that it would be in a queue."""
+        async with contextlib.AsyncExitStack() as stack:
+            for cluster in self.clusters:
+                await stack.enter_async_context(cluster.site.pace.turn())
+            yield
 
     def start(self) -> None:
         """Begin to watch, and to carry out."""

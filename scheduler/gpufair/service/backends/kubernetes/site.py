@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from gpufair.service.backends.kubernetes.api import Api
 from gpufair.service.backends.kubernetes.lease import Lease
+from gpufair.service.backends.kubernetes.pace import Pace
 from gpufair.service.backends.kubernetes.refusals import Refusals
 from gpufair.service.identity.secrets import Secrets
 from gpufair.service.nodes.agents import AgentHub
@@ -28,6 +29,7 @@ class Site:
 
     Attributes:
         template_of: The pods of a profile, by its name; "" is none.
+        pace: Of starts.
         refusals: By nodes, of pods that were bound to them.
         service_ca: What was last read of that file.
         events: What Kubernetes says of pods, by uid, the last of it.
@@ -43,6 +45,7 @@ class Site:
     runtime: Runtime
     secrets: Secrets
     template_of: Callable[[str], PodTemplate]
+    pace: Pace = field(default_factory=Pace)
     refusals: Refusals = field(default_factory=Refusals)
     service_ca: str = ""
     events: dict[str, deque[Mapping[str, Any]]] = field(default_factory=dict)
