@@ -37,7 +37,7 @@ async def has_room(pace: Pace) -> bool:
 
 
 async def _enter(pace: Pace) -> None:
-    async with pace.turn():
+    async with pace.turn("ada"):
         pass
 
 
@@ -127,7 +127,7 @@ async def test_who_decides_now_counts_as_well(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "LATE_S", 60.0)
     async with AsyncExitStack() as stack:
         for _ in range(LEAST):
-            await stack.enter_async_context(pace.turn())
+            await stack.enter_async_context(pace.turn("ada"))
         assert not await has_room(pace)
     assert await has_room(pace)
 
@@ -141,7 +141,7 @@ async def test_who_came_first_goes_first_and_nobody_waits_for_ever(monkeypatch: 
         pace.begun(at)
 
     async def enter(number: int) -> None:
-        async with pace.turn():
+        async with pace.turn("ada"):
             order.append(number)
 
     waiting = [asyncio.create_task(enter(number)) for number in range(5)]
@@ -152,11 +152,31 @@ async def test_who_came_first_goes_first_and_nobody_waits_for_ever(monkeypatch: 
     assert order == [0, 1, 2, 3, 4]
 
 
+async def test_nobody_waits_behind_all_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who submits a thousand at once keeps himself waiting."""
+    monkeypatch.setattr(module, "LATE_S", 60.0)
+    pace, order = Pace(), list[str]()
+    for at in range(LEAST):
+        pace.begun(at)
+
+    async def enter(user: str) -> None:
+        async with pace.turn(user):
+            order.append(user)
+
+    waiting = [asyncio.create_task(enter(user)) for user in ("ada", "ada", "ada", "ada", "bo", "bo", "cy")]
+    await asyncio.sleep(0.01)
+    for at in range(LEAST):
+        pace.dropped(at)
+    async with asyncio.timeout(HOLD_S):
+        await asyncio.gather(*waiting)
+    assert order == ["ada", "bo", "cy", "ada", "bo", "ada", "ada"]
+
+
 async def test_a_submission_waits_before_it_is_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no workload until then: nothing is decided for it by a state that will be an old one."""
     pace = Pace()
     monkeypatch.setattr(module, "LATE_S", 60.0)
-    monkeypatch.setattr(Context, "turn", lambda _: pace.turn())
+    monkeypatch.setattr(Context, "turn", lambda _, user: pace.turn(user))
     for at in range(LEAST):
         pace.begun(at)
     async with service_at(tmp_path) as (it, client):

@@ -64,7 +64,7 @@ async def submit(request: Request, response: Response, body: Submission) -> Answ
         dependencies.submit(turn, workload, spec, body.after, body.after_any)
         return True, turn.state.advice(spec)
 
-    async with it.turn():
+    async with it.turn(user):
         (new, warnings), view = await it.runtime.do_to(workload, step, map(WorkloadId, (*body.after, *body.after_any)))
     if not new:
         response.status_code = 200

@@ -53,9 +53,9 @@ class Context:
     certificates: Certificates | None = None
     kubernetes: KubernetesPools | None = None
 
-    def turn(self) -> AbstractAsyncContextManager[None]:
+    def turn(self, user: str) -> AbstractAsyncContextManager[None]:
         """For what may start something at once: ``KubernetesPools.turn``."""
-        return nullcontext() if self.kubernetes is None else self.kubernetes.turn()
+        return nullcontext() if self.kubernetes is None else self.kubernetes.turn(user)
 
 
 def context(connection: HTTPConnection) -> Context:

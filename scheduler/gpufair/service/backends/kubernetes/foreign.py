@@ -147,7 +147,7 @@ class ForeignPods:
         taken = {pod.uid for one in known if not one.why.endswith(_ANEW) for pod in one.pods}
         found, remarks = wishes(pods.values(), self._site.pool, self._site.options, taken)
         for wish in found:
-            async with self._site.pace.turn():
+            async with self._site.pace.turn(wish.spec.user):
                 await self._submit(wish)
         for remark in remarks:
             self._tell(remark)

@@ -27,11 +27,15 @@ async def missed(site: Site, node: str, known: Collection[tuple[str, int]]) -> l
     for key in await site.runtime.read(lambda state: _held(state, node)):
         if (key.workload, key.incarnation) in known:
             continue
-        folder = site.dispatcher.record_dir(key.workload)
-        left = await asyncio.to_thread(left_behind, folder, pod_name(key), key.workload, key.incarnation)
-        if left:
+        if left := await left_by(site, key):
             found.append((key, left))
     return found
+
+
+async def left_by(site: Site, key: PodKey) -> list[Report]:
+    """What the agent in a pod could tell no service before it had to end."""
+    folder = site.dispatcher.record_dir(key.workload)
+    return await asyncio.to_thread(left_behind, folder, pod_name(key), key.workload, key.incarnation)
 
 
 async def heeded(site: Site, key: PodKey) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
+from weakref import WeakValueDictionary
 
 LEAST: Final = 8  # may always be under way: an API server that is slow can be slow for several at once
 MOST: Final = 24  # as many as calls can be made at a time
@@ -32,7 +33,9 @@ class Pace:
         self._entering = 0
         self._window = float(LEAST)
         self._quickest, self._quickest_at = 0.0, now()  # of starts, as it was then
-        self._door = asyncio.Lock()  # who came first goes first
+        # Of each one comes to the door at a time, so that they take turns; there who came first goes first.
+        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._door = asyncio.Lock()
         self._changed = asyncio.Event()
 
     def begun(self, start: Hashable) -> None:
@@ -60,10 +63,14 @@ class Pace:
             self._changed.set()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Wait until one more may be decided, for ``HOLD_S`` at the most; decide within."""
+    async def turn(self, user: str) -> AsyncIterator[None]:
+        """Wait until one more may be decided, for ``HOLD_S`` at the most; decide within.
+
+        Args:
+            user: Whose it is: nobody waits behind all that another one has submitted.
+        """
         ends = self._now() + HOLD_S
-        async with self._door:
+        async with self._lines.setdefault(user, asyncio.Lock()), self._door:
             while not self._room() and self._now() < ends:
                 self._changed.clear()
                 with suppress(TimeoutError):

@@ -16,6 +16,7 @@ from gpufair.core.errors import GpufairError
 from gpufair.core.units import WorkloadId
 from gpufair.service.backends.kubernetes import explain, gangs, pending, placing
 from gpufair.service.backends.kubernetes.ending import Leaving, ended, last_report, remove, sooner
+from gpufair.service.backends.kubernetes.missed import heeded, left_by
 from gpufair.service.backends.kubernetes.names import PodKey, pod_name
 from gpufair.service.backends.kubernetes.placing import Place, Waits
 from gpufair.service.backends.kubernetes.pod_status import begun, ran, terminal
@@ -25,7 +26,6 @@ from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.trouble import BLIP_S, Trouble
 from gpufair.service.backends.kubernetes.verdict import Ending, Verdict
 from gpufair.service.backends.kubernetes.watch import Object
-from gpufair.service.nodes.left_behind import left_behind, taken
 from gpufair.service.nodes.reports import TERMINAL
 from gpufair.service.settings.durations import format_duration
 from gpufair.wire import Command, Report
@@ -268,7 +268,9 @@ class PodLife:
         if (held_s := await self._held_back()) > 0:
             return held_s
         if self._agent is not None:
-            await self._take_what_was_left(self._agent)
+            if self._agent.there and (left := await left_by(self._site, self.key)):
+                await self.heard(left)
+                await heeded(self._site, self.key)
             await self._tell_end(self._agent)
             self._agent.lives.pop(self.workload, None)
             self._agent, self._told = None, True
@@ -296,14 +298,6 @@ class PodLife:
             self.verdict = verdict if count < MOST else Verdict(Ending.NOT_STARTED, f"{count} times in a row {verdict.text}")
             await self._remark(f"{verdict.text}, in {pause_s:g} s")
         return self._held_until - now
-
-    async def _take_what_was_left(self, agent: VirtualAgent) -> None:
-        """What its agent could tell no service before it had to end."""
-        folder = self._site.dispatcher.record_dir(self.key.workload)
-        found = await asyncio.to_thread(left_behind, folder, self.name, self.key.workload, self.key.incarnation)
-        if found and agent.there:
-            await self.heard(found)
-            await asyncio.to_thread(taken, folder, self.name)
 
     async def _tell_end(self, agent: VirtualAgent) -> None:
         verdict = self.verdict

@@ -103,11 +103,11 @@ class KubernetesPools:
         self._templates.update(_templates(config))
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """For whoever has something decided that may start pods: wait while so many are under way that it would be in a queue."""
+    async def turn(self, user: str) -> AsyncIterator[None]:
+        """For what may start pods once it is decided: wait until few enough are under way (``Pace.turn``)."""
         async with contextlib.AsyncExitStack() as stack:
             for cluster in self.clusters:
-                await stack.enter_async_context(cluster.site.pace.turn())
+                await stack.enter_async_context(cluster.site.pace.turn(user))
             yield
 
     def start(self) -> None:
