@@ -190,8 +190,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P9 the smaller metric comes first",
         "order.py",
-        "min([(self._shares.metric(child), child) for child in busy])",
-        "max([(self._shares.metric(child), child) for child in busy])",
+        "if metric < least or (metric == least and child < best):",
+        "if metric > least or (metric == least and child < best):",
         "p09 or plain_pass or p12",
     ),
     Mutation(

@@ -83,8 +83,17 @@ class Walk:
         while children := tree[path].children:
             busy = [child for child in children if self._busy.get(child)]
             # Whoever is alone is first, whatever its metric: that of an inner node is a sum over all of its leaves.
-            path = busy[0] if len(busy) == 1 else min([(self._shares.metric(child), child) for child in busy])[1]
+            path = busy[0] if len(busy) == 1 else self._best(busy)
         return path
+
+    def _best(self, busy: list[AllocationPath]) -> AllocationPath:
+        """Whose metric is the smallest; of equals the smaller path."""
+        best, least = busy[0], self._shares.metric(busy[0])
+        for child in busy:
+            metric = self._shares.metric(child)
+            if metric < least or (metric == least and child < best):
+                best, least = child, metric
+        return best
 
     def groups(self, leaf: AllocationPath) -> list[tuple[Shape, Group]]:
         """Who waits in a leaf, as far as the pass may still do something for them."""
