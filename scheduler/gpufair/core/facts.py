@@ -50,6 +50,7 @@ class Facts:
         self.rooms: dict[PoolName, Rooms] = {}
         self.closed: set[NodeName] = set()  # nodes on which nothing may start
         self._capacities: dict[PoolName, tuple[int, int]] = {}  # as GPUs, and weighted
+        self._limits: dict[PoolName, tuple[tuple[Tree, Policy, int], dict[AllocationPath, int]]] = {}
         self.weights = Weights(policy.gpu_weights)
         self.waiting = Waiting()
         self.cpu_use = CpuUse()
@@ -443,6 +444,14 @@ class Facts:
             weighted = sum(node.gpus * self.weights.of(node.gpu_type) for node in nodes)
             self._capacities[pool] = sum(node.gpus for node in nodes), weighted
         return self._capacities[pool]
+
+    def limits(self, pool: PoolName) -> dict[AllocationPath, int]:
+        """The take limits that have been worked out of a pool's leaves, for as long as what they follow from is so."""
+        tree, policy, gpus = self.tree, self.policy, self.capacity(pool)
+        known = self._limits.get(pool)
+        if known is None or known[0][0] is not tree or known[0][1] is not policy or known[0][2] != gpus:
+            known = self._limits[pool] = (tree, policy, gpus), {}
+        return known[1]
 
     def weigh(self, leases: Iterable[Lease]) -> int:
         """What leases are charged for, in units of ``weights``."""

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
-from math import inf
 
 from gpufair.core.facts import Facts
+from gpufair.core.lines import ENDLESS
 from gpufair.core.metrics import Metrics
 from gpufair.core.model import Hungry
 from gpufair.core.queue import reserved
@@ -47,8 +47,8 @@ class TakeLimit:
         self._kept: dict[AllocationPath, int] | None = None
         self._leaving: dict[AllocationPath, int] | None = None
         self._over: dict[AllocationPath, int] | None = None
-        self._limits: dict[AllocationPath, int] = {}
-        self._margins: dict[AllocationPath, float] = {}  # what a leaf that holds some may still take
+        self._limits = facts.limits(pool)
+        self._margins: dict[AllocationPath, int] = {}  # what a leaf that holds some may still take
         self._known: dict[AllocationPath, bool] = {}  # who hungers, as far as anybody has asked
         self._hungry_last: tuple[AllocationPath, ...] = ()
         self._served: Counter[AllocationPath] | None = None  # how many of a leaf have GPUs kept for them
@@ -81,7 +81,7 @@ class TakeLimit:
         margin = self._margins.get(leaf)
         if margin is None:
             held = self._held(leaf) if self.kappa is not None else 0
-            margin = self._margins[leaf] = self.limit(leaf) - held if held else inf
+            margin = self._margins[leaf] = self.limit(leaf) - held if held else ENDLESS
         return gpus > margin
 
     def holds_back(self, leaf: AllocationPath, gpus: int) -> bool:
