@@ -30,8 +30,8 @@ CANNOT: Final = 3  # the exit code
 OPTIMISED: Final = "2"
 # It looks at classes from outside, which only plain Python can; and no pass runs through it.
 NOT_COMPILED: Final = ("__init__", "codec")
-# Of the simulator, what runs at every event.
-PLAYED: Final = ("costs", "course", "engine", "job", "site", "story")
+# Of the simulator, what runs at every event, and what is derived from that: only compiled classes can be.
+PLAYED: Final = ("costs", "course", "engine", "job", "site", "story", "whatif/resumed")
 # Modules whose classes are read back by their annotations.
 READ_BACK: Final = ("actions", "events", "ledger", "model", "record")
 

@@ -84,6 +84,15 @@ def test_what_runs_at_every_event_is_compiled(compiled: Path) -> None:
     assert not done.returncode, done.stderr
 
 
+@pytest.mark.parametrize("about", ["whatif", "sim_engine"])
+def test_what_is_derived_from_compiled_classes_works(about: str, compiled: Path) -> None:
+    """No class that is left as it is in the sources may have a compiled base: the simulator's own tests, on it."""
+    options = ("-q", "-n", "0", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", *options, f"tests/unit/sim/test_{about}.py"]
+    done = subprocess.run(command, env=environment(compiled), cwd=ROOT, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stdout[-2_000:]
+
+
 DATA = """
 import copy, pickle
 from dataclasses import FrozenInstanceError, replace

@@ -80,13 +80,13 @@ class Noting:
         return self.state.protected_preemptions
 
 
-class Recorded(Engine):
+class Recorded:
     """A play whose events and decisions are kept."""
 
     def __init__(self, scenario: Scenario, state: State) -> None:
-        self.noting = Noting(state)
-        super().__init__(scenario, "fair-share", self.noting, state.policy)
-        self.state, self.entries = state, self.noting.entries
+        noting = Noting(state)
+        self.story = Engine(scenario, "fair-share", noting, state.policy).run()
+        self.state, self.entries = state, noting.entries
 
     @property
     def timeline(self) -> list[dict[str, Any]]:
@@ -95,9 +95,7 @@ class Recorded(Engine):
 
 def played(jobs: list[Job], until: int, costs=USUAL, policy: Policy = Policy()) -> Recorded:
     scenario = Scenario("past", NODES, TEAMS, jobs, Instant(START + until), START, costs=costs)
-    engine = Recorded(scenario, State(policy))
-    engine.run()
-    return engine
+    return Recorded(scenario, State(policy))
 
 
 def copied(state: State) -> State:
@@ -266,7 +264,6 @@ def test_everything_that_can_be_under_way_goes_on() -> None:
     """A busy cluster with sessions, gangs and debug runs, every invariant checked at every event of both plays."""
     world = worlds.world("steady").make(Setting(Cluster.parse("2x8"), days=0.4, seed=2))
     half = Recorded(replace(world, until=Instant(4 * HOUR + 77_777)), State())
-    half.run()
     phases = {record.phase for record in half.state.facts.records.values()}
     assert {Phase.QUEUED, Phase.RUNNING, Phase.ENDED} <= phases
     state = restore(snapshot(half.state), validate=True)
