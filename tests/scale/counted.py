@@ -14,10 +14,12 @@ from typing import Any
 from unittest import mock
 
 import httpx
+import urllib3
 
 from gpufair.core.model import Phase
 from gpufair.core.units import HOUR, Millis
 from gpufair.service.backends.kubernetes.api import Api
+from gpufair.service.backends.kubernetes.asked import Request
 from tests.integration.kubernetes.conftest import Server
 from tests.integration.kubernetes.inside import Backend, World, until, world
 from tests.kube.client import KubeClient
@@ -95,10 +97,10 @@ async def counted(folder: Path, server: Server, nodes: int, gpus: int) -> AsyncI
             await it.add_node(f"n{number:04}", gpus)
         kubelets = it.api
 
-        def sent(api: Api, what: Any, *rest: Any) -> Any:
+        def sent(api: Api, request: Request, timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
             if api is not kubelets:
-                counts.add(f"{what.verb} {what.resource}")
-            return send(api, what, *rest)
+                counts.add(f"{request.asked.verb} {request.asked.resource}")
+            return send(api, request, timeout)
 
         with mock.patch.object(Api, "send", sent):
             backend = await it.begin(requests_per_s=10_000, burst=10_000)
