@@ -71,10 +71,15 @@ def _version(kubeconfig: Path) -> str:
 
 
 def config(kubeconfig: Path, namespace: str) -> str:
-    """Of a service whose only pool is the cluster; its pods' agents are told elsewhere where it is."""
+    """Of a service whose only pool is the cluster; its pods' agents are told elsewhere where it is.
+
+    One user stands for many here, so it may ask as often as they.
+    """
     return f"""
 budgets = "budgets.toml"
 users = ["u0"]
+[service]
+requests_per_s = 0
 [[pool]]
 name = "default"
 backend = "kubernetes"
