@@ -59,7 +59,8 @@ def scattered(seed: int, machines: bool = False, validate: bool = False) -> Worl
             if world.phase(one.id) is Phase.RUNNING:
                 world.exit(one.id)
         count += 1
-        world.submit(f"p{count:03d}", "a", draw.choice((2, 3, 4, 2)), draw.choice((5_000, 20_000)))
+        largest = max((node.node.gpus for node in world.state.facts.nodes.values()), default=4)  # others may be gone for good
+        world.submit(f"p{count:03d}", "a", min(draw.choice((2, 3, 4, 2)), largest), draw.choice((5_000, 20_000)))
         for _ in range(draw.randrange(6)):
             what = draw.choice(USERS[4:] + (MACHINES[:-1] if machines else ()))  # but for budgets
             numbers = [draw.randrange(64) for _ in range(3)]
