@@ -11,8 +11,14 @@ from tests.kube.client import MERGE_PATCH, path_of
 from tests.kube.cluster import Cluster, pod, wait_until
 
 GPU = "nvidia.com/gpu"
-NOWHERE = "a-node-that-is-not-there"
-"""The API server binds there all the same, and no kubelet comes in between."""
+
+
+def nowhere(namespace: str) -> str:
+    """A node that is not there: the API server binds there all the same, and no kubelet comes in between.
+
+    One for each test: a real cluster removes pods from a node that it has missed for 40 s.
+    """
+    return f"not-there-{namespace}"
 
 
 def with_resources(**resources: Any) -> dict[str, Any]:
@@ -23,7 +29,7 @@ def with_resources(**resources: Any) -> dict[str, Any]:
 
 def bound(cluster: Cluster, name: str, **spec: Any) -> None:
     cluster.client.create("pods", cluster.namespace, pod(name, **spec))
-    assert cluster.client.bind(cluster.namespace, name, NOWHERE).status_code == 201
+    assert cluster.client.bind(cluster.namespace, name, nowhere(cluster.namespace)).status_code == 201
 
 
 def metadata(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -95,15 +101,15 @@ def test_a_new_pod_is_filled_in(cluster: Cluster) -> None:
 def test_a_pod_is_bound_once(cluster: Cluster) -> None:
     client, namespace = cluster.client, cluster.namespace
     client.create("pods", namespace, pod("p"))
-    assert client.bind(namespace, "p", NOWHERE).json()["status"] == "Success"
+    assert client.bind(namespace, "p", nowhere(namespace)).json()["status"] == "Success"
     there = client.ok("GET", path(cluster, "pods", "p"))
-    assert there["spec"]["nodeName"] == NOWHERE
+    assert there["spec"]["nodeName"] == nowhere(namespace)
     assert [(c["type"], c["status"]) for c in there["status"]["conditions"]] == [("PodScheduled", "True")]
-    assert refusal(client.bind(namespace, "p", NOWHERE)) == (409, "Conflict")
+    assert refusal(client.bind(namespace, "p", nowhere(namespace))) == (409, "Conflict")
     assert refusal(client.bind(namespace, "p", "elsewhere")) == (409, "Conflict")
-    assert refusal(client.bind(namespace, "none", NOWHERE)) == (404, "NotFound")
+    assert refusal(client.bind(namespace, "none", nowhere(namespace))) == (404, "NotFound")
     assert client.bind(namespace, "p", "").status_code == 500
-    old_way = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "q"}, "target": {"kind": "Node", "name": NOWHERE}}
+    old_way = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "q"}, "target": {"kind": "Node", "name": nowhere(namespace)}}
     client.create("pods", namespace, pod("q"))
     assert client.call("POST", f"/api/v1/namespaces/{namespace}/bindings", old_way).status_code == 201
 
@@ -129,7 +135,7 @@ def test_a_bound_pod_has_its_grace(cluster: Cluster) -> None:
     assert second["deletionGracePeriodSeconds"] == 60
     assert second["deletionTimestamp"] < first["deletionTimestamp"]
     client.create("secrets", namespace, {"metadata": {"name": "s"}})
-    assert refusal(client.bind(namespace, "p", NOWHERE))[0] == 409
+    assert refusal(client.bind(namespace, "p", nowhere(namespace)))[0] == 409
     assert refusal(client.call("POST", path(cluster, "pods"), pod("p"))) == (409, "AlreadyExists")
     client.delete("pods", namespace, "p", grace_s=0)
     assert client.get("pods", namespace, "p") is None
@@ -141,7 +147,7 @@ def test_a_pod_that_is_going_is_not_bound(cluster: Cluster) -> None:
     cluster.client.create("pods", cluster.namespace, held)
     cluster.client.delete("pods", cluster.namespace, "p")
     assert metadata(cluster, "p")["deletionTimestamp"]
-    assert refusal(cluster.client.bind(cluster.namespace, "p", NOWHERE)) == (409, "Conflict")
+    assert refusal(cluster.client.bind(cluster.namespace, "p", nowhere(cluster.namespace))) == (409, "Conflict")
     cluster.client.patch("pods", cluster.namespace, "p", {"metadata": {"finalizers": None}})
     wait_until(lambda: cluster.phase("p") is None, what="it to go")
 

@@ -17,9 +17,10 @@ async def test_a_start_takes_three_writes_and_an_end_one(tmp_path: Path, server:
     assert phases["start"]["per_workload"] == WRITES
     assert phases["rest"]["per_workload"] == {}
     assert {what: phases["preempt"]["per_workload"][what] for what in WRITES} == WRITES
-    # One for the notice, and another if the pod lingers: a deletion may be repeated, and is then cheap.
+    # One for the notice, and another if the pod lingers: a deletion may be repeated, and is then cheap. Four pods end, and the last
+    # of the one that was preempted before may come only now.
     assert set(phases["end"]["per_workload"]) == {"delete pods"}
-    assert 1.0 <= phases["end"]["per_workload"]["delete pods"] <= 2.0
+    assert 1.0 <= phases["end"]["per_workload"]["delete pods"] <= 2.5
     assert 1_000 < found["pods_bytes"] < 20_000
     assert 500 < found["secrets_bytes"] < 5_000
 
