@@ -11,6 +11,7 @@ from gpufair.core.model import Phase
 from gpufair.core.units import Millis
 from tests.integration.kubernetes.conftest import Server
 from tests.integration.kubernetes.inside import World, until, world
+from tests.kube.cluster import Cluster
 from tests.kube.fake_api import FakeApi
 
 
@@ -169,3 +170,27 @@ async def test_a_second_service_takes_over_only_what_the_first_gives_up(tmp_path
         backend = await it.begin()
         await backend.await_phase("w", Phase.RUNNING)
         await settled(it, "w")
+
+
+async def test_a_pod_that_comes_and_goes_while_the_watch_is_broken(tmp_path: Path, fake_cluster: Cluster) -> None:
+    """No watch ever tells of it, neither that it was there nor that it is gone."""
+    server = Server(fake_cluster.kubeconfig, fake_cluster.namespace, fake_cluster.fake, fake_cluster)
+    fake = only_fake(server)
+    async with world(tmp_path, server) as it:
+        backend = await it.begin()
+        await backend.await_node(it.named("n1"), gpus=4)
+        await asyncio.to_thread(fake.fail, "GET", r"/pods$", status=503, count=10_000)
+        await asyncio.to_thread(fake.cut_watches)
+        await backend.submit("w")
+
+        def bound() -> str | None:
+            names = [pod["metadata"]["name"] for pod in fake.objects("pods", server.namespace) if pod["spec"].get("nodeName")]
+            return names[0] if names else None
+
+        name = await until("the pod to be bound", bound)
+        await backend.cancel("w")
+        await until("it to be asked to go", lambda: it.deleted(name))
+        await it.api.call("DELETE", f"{it.path}/{name}", {"gracePeriodSeconds": 0})
+        await asyncio.to_thread(fake.forget_history)
+        await asyncio.to_thread(fake.mend)
+        await backend.await_phase("w", Phase.ENDED, wait_s=30)

@@ -248,7 +248,11 @@ class PodLife:
             return 0.0
         if await remove(self._site, self.name, self.made, leaving):
             return self._missed()
-        return None
+        if self.seen is not None:
+            return None
+        # It may come and go while the watch is broken, which will then never tell of it: ask again until there is none.
+        self.made.asked_to_go = None
+        return AGAIN_S
 
     def _missed(self) -> float:
         """Kubernetes says that there is no such pod. Its watch says so, too, if it is true of one that was seen."""
