@@ -347,16 +347,16 @@ def test_an_event_is_newer_than_an_answer_that_comes_after_it(lab: Lab, ui: Look
         tell(lab, kernel_id, state="queued")
         expect(page.locator(ITEM)).to_contain_text("queued")
         late: list[Route] = []
-        page.route(re.compile(rf"/gpufair/sessions/{kernel_id}(\?|$)"), keep_in(late))
+        session = re.compile(rf"/gpufair/sessions/{kernel_id}(\?|$)")
+        page.route(session, keep_in(late))
         # Looked at again when another notebook was in front.
-        with page.expect_request(re.compile(rf"/gpufair/sessions/{kernel_id}(\?|$)")):
+        with page.expect_request(session):
             page.evaluate("void window.jupyterapp.commands.execute('application:activate-previous-tab')")
             page.evaluate("void window.jupyterapp.commands.execute('application:activate-next-tab')")
         old = lab.request("GET", f"gpufair/sessions/{kernel_id}")
         tell(lab, kernel_id, state="running")
         expect(page.locator(ITEM)).not_to_contain_text("queued")
-        answered = re.compile(rf"/gpufair/sessions/{kernel_id}")
-        with page.expect_response(answered):
+        with page.expect_response(session):
             late[0].fulfill(json=old)
         page.evaluate("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
         expect(page.locator(ITEM)).not_to_contain_text("queued")

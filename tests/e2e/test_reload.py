@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.conftest import Look
-from tests.e2e.lab import CURRENT_KERNEL, START_S, Lab
+from tests.e2e.lab import CURRENT_KERNEL, LIMIT_MS, START_S, Lab
 from tests.e2e.real_lab import CONFIG, ITEM, real_lab
 
 # It is saved, and brought back, for as long as the test keeps a gate closed.
@@ -30,7 +30,6 @@ class Slow:
 slow = Slow()
 print("begun")"""
 LONG = 'print("half", flush=True); passed("{gates}/ran"); print("done")'
-LIMIT_MS = 60_000
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def says(pages: list[Page], bar: str) -> None:
     """What the session's bar says on each page, before and after a reload of it."""
     for page in pages:
-        expect(page.locator(ITEM)).to_have_text(re.compile(bar), timeout=LIMIT_MS)
+        expect(page.locator(ITEM)).to_have_text(re.compile(bar))
     for page in pages:
         page.reload(wait_until="commit")
     for page in pages:
@@ -58,7 +57,7 @@ def cell(page: Page, name: str) -> Locator:
 
 def shows(pages: list[Page], name: str, output: str, prompt: str) -> None:
     for page in pages:
-        expect(cell(page, name).locator(".jp-OutputArea-output")).to_have_text(output, timeout=LIMIT_MS)
+        expect(cell(page, name).locator(".jp-OutputArea-output")).to_have_text(output)
         expect(cell(page, name).locator(".jp-InputPrompt")).to_have_text(prompt)
 
 
