@@ -122,7 +122,7 @@ def _checkpoints(patient: Patient) -> Iterator[Finding]:
 
 
 def _service(patient: Patient) -> Iterator[Finding]:
-    from gpufair.client.endpoint import readiness  # noqa: PLC0415  # as above
+    from gpufair.client.health import readiness  # noqa: PLC0415  # as above
 
     service = patient.service
     if service is None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from statistics import fmean
-from typing import TYPE_CHECKING
 
-from gpufair.cli.sweeping import FIGURES, Figure, shown
-
-if TYPE_CHECKING:
-    from gpufair.cli.sweeping import Point
+from gpufair.cli.sweep_points import FIGURES, Figure, Point, shown
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 460, 220, 80, 10, 40
 _ASIDE = 6  # so far lines stand beside each other, that equal ones are seen

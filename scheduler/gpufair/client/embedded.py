@@ -18,8 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpufair.client.endpoint import Endpoint, discover, from_folder, health, private_text
+from gpufair.client.endpoint import Endpoint, discover, from_folder, private_text
 from gpufair.client.errors import ClientError, Unavailable
+from gpufair.client.health import health
 from gpufair.paths import SERVICE_FILE, SERVICE_LOG, START_LOCK, private_dir
 from gpufair.paths import state_dir as find_state_dir
 

@@ -12,18 +12,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpufair.client.errors import Unavailable
 from gpufair.paths import SERVICE_FILE, state_dir
 
-if TYPE_CHECKING:
-    import httpx
-
 MAX_FILE_BYTES = 64 * 1024  # service.json and token files are a few hundred bytes
 FROM_HUB = "jupyterhub"
-HEALTH_TIMEOUT_S = 2.0
 START_IT = "start one with `gpufair serve`, or point $GPUFAIR_URL at a running service"
 
 
@@ -118,50 +113,6 @@ def from_folder(folder: Path) -> Endpoint:
             "looking for the scheduler service", f"the one in {path} (pid {pid}) is no longer alive", START_IT
         )
     return Endpoint(checked(data["url"], str(path)), data["token"], folder=folder, pid=pid)
-
-
-def health(endpoint: Endpoint, timeout_s: float = HEALTH_TIMEOUT_S) -> None:
-    """Ask ``/healthz``; return if it answers well.
-
-    Raises:
-        Unavailable: It does not.
-    """
-    answer = _asked(endpoint, "healthz", timeout_s)
-    if answer.status_code != 200:
-        raise Unavailable(f"asking {endpoint.url}/healthz", f"the answer was HTTP {answer.status_code}", _where(endpoint))
-
-
-def readiness(endpoint: Endpoint, timeout_s: float = HEALTH_TIMEOUT_S) -> str:
-    """Why the service takes nothing in now; "" if it does.
-
-    Raises:
-        Unavailable: It does not answer.
-    """
-    answer = _asked(endpoint, "readyz", timeout_s)
-    if answer.status_code == 200:
-        return ""
-    try:
-        return str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return f"the answer was HTTP {answer.status_code}"
-
-
-def _asked(endpoint: Endpoint, path: str, timeout_s: float) -> httpx.Response:
-    import httpx  # noqa: PLC0415  # 100 ms that `--help` and completion of flags need not pay
-
-    from gpufair.client.verification import verified  # noqa: PLC0415  # it knows endpoints
-
-    try:
-        # trust_env only for far services: a corporate proxy must not be asked for loopback.
-        with httpx.Client(trust_env=not endpoint.loopback, verify=verified(endpoint), timeout=timeout_s) as http:
-            return http.get(f"{endpoint.url}/{path}")
-    except (httpx.HTTPError, httpx.InvalidURL) as err:
-        said = f"no answer within {timeout_s:g} s ({str(err) or type(err).__name__})"
-        raise Unavailable(f"asking {endpoint.url}/{path}", said, _where(endpoint)) from err
-
-
-def _where(endpoint: Endpoint) -> str:
-    return f"the service's log is in {endpoint.folder}" if endpoint.folder else "check $GPUFAIR_URL and the service"
 
 
 def _environ_token(environ: Mapping[str, str]) -> str:

@@ -12,9 +12,10 @@ import pytest
 from cryptography import x509
 
 from gpufair.client.aio import AsyncClient
-from gpufair.client.endpoint import discover, health
+from gpufair.client.endpoint import discover
 from gpufair.client.errors import ServiceError, Unavailable
 from gpufair.client.exchange import Patience
+from gpufair.client.health import health
 from gpufair.client.sync import Client
 from gpufair.node.files import write_json
 from gpufair.node.service_calls import Refused, ServiceCalls, ServiceUnreachable

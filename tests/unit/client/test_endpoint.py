@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpufair.client import Endpoint, Unavailable, discover
-from gpufair.client.endpoint import from_folder, health
+from gpufair.client.endpoint import from_folder
+from gpufair.client.health import health
 from gpufair.paths import private_dir, state_dir
 from tests.unit.client.fake_service import FakeService, Reply
 

@@ -21,10 +21,10 @@ from gpufair.service.backends.kubernetes.foreign_taints import Taints
 from gpufair.service.backends.kubernetes.gangs import rank_of
 from gpufair.service.backends.kubernetes.lease import Lease
 from gpufair.service.backends.kubernetes.life import Life
+from gpufair.service.backends.kubernetes.made import Place
 from gpufair.service.backends.kubernetes.marks import Marks
 from gpufair.service.backends.kubernetes.missed import heeded, missed
 from gpufair.service.backends.kubernetes.names import PodKey, pod_name
-from gpufair.service.backends.kubernetes.placing import Place
 from gpufair.service.backends.kubernetes.pod_life import PodLife
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.strangers import NOBODYS, Strangers, home_of, said_of

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from gpufair.service.backends.kubernetes.placing import Made
+from gpufair.service.backends.kubernetes.made import Leaving, Made, sooner
 from gpufair.service.backends.kubernetes.problems import Conflict, Missing
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.verdict import Ending, Verdict
 from gpufair.service.backends.kubernetes.watch import Object
-
-
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """``until_s``: Unix seconds at which Kubernetes itself ends it; None: after the grace that its pod was made with."""
-
-    until_s: float | None
-
-
-def sooner(one: Leaving, other: Leaving) -> bool:
-    """Whether it asks for an earlier end."""
-    return one.until_s is not None and (other.until_s is None or one.until_s < other.until_s)
 
 
 def ended(pod: Object, patience_s: float) -> bool:

@@ -17,13 +17,13 @@ from gpufair.core.errors import GpufairError, NeverFits, WrongPhase
 from gpufair.core.model import HOLDING, Held, Phase
 from gpufair.core.state import State
 from gpufair.core.units import NodeName, WorkloadId
-from gpufair.service.backends.kubernetes.ending import Leaving, remove
+from gpufair.service.backends.kubernetes.ending import remove
 from gpufair.service.backends.kubernetes.foreign_events import TheirPod, Told, tell
 from gpufair.service.backends.kubernetes.foreign_life import ForeignLife
 from gpufair.service.backends.kubernetes.foreign_taints import Taints
 from gpufair.service.backends.kubernetes.foreign_wishes import LAUNCH, Remark, Wish, namespace_of, pods_of, wishes
+from gpufair.service.backends.kubernetes.made import Leaving, Made, Place
 from gpufair.service.backends.kubernetes.names import PodKey
-from gpufair.service.backends.kubernetes.placing import Made, Place
 from gpufair.service.backends.kubernetes.problems import KubernetesProblem
 from gpufair.service.backends.kubernetes.requests import FINISHED
 from gpufair.service.backends.kubernetes.site import Site

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from gpufair.core.model import Outcome
 from gpufair.core.units import Instant
 from gpufair.service.backends.kubernetes import explain, manifests, pending
-from gpufair.service.backends.kubernetes.ending import Leaving, remove, sooner
+from gpufair.service.backends.kubernetes.ending import remove
 from gpufair.service.backends.kubernetes.foreign_events import TheirPod, Told, tell
 from gpufair.service.backends.kubernetes.foreign_wishes import grace_of
+from gpufair.service.backends.kubernetes.made import Leaving, Made, Place, sooner
 from gpufair.service.backends.kubernetes.names import PodKey
-from gpufair.service.backends.kubernetes.placing import Made, Place
 from gpufair.service.backends.kubernetes.pod_status import failure_of
 from gpufair.service.backends.kubernetes.problems import Conflict, KubernetesProblem, Missing
 from gpufair.service.backends.kubernetes.requests import FINISHED

@@ -7,15 +7,15 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final
 
 from gpufair.core.errors import GpufairError
 from gpufair.core.state import State
 from gpufair.core.units import WorkloadId
 from gpufair.node.pod_config import PodConfig
 from gpufair.service.backends.kubernetes import explain, manifests
+from gpufair.service.backends.kubernetes.made import Made, Place
 from gpufair.service.backends.kubernetes.manifests import BadManifest, PodOrder
 from gpufair.service.backends.kubernetes.names import SERVICE, NotOurs, PodKey, key_of, of_another, pod_name
 from gpufair.service.backends.kubernetes.problems import Conflict, Forbidden, Invalid, Missing, Unavailable
@@ -25,9 +25,6 @@ from gpufair.service.settings.pod_storage import STATE_DIR
 from gpufair.service.settings.profile_options import POD_PROFILE
 from gpufair.service.workloads.pools import OneNodeOnly
 from gpufair.wire import Command, StartArgs, from_json
-
-if TYPE_CHECKING:
-    from gpufair.service.backends.kubernetes.ending import Leaving
 
 QUOTA_S: Final = 5.0  # between two tries of what somebody else has to make possible
 _TOKEN, _CA = "token", "ca.pem"
@@ -58,45 +55,6 @@ class Waits(GpufairError):
 
     def __str__(self) -> str:
         return self.text
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A node of the core: of the cluster (``host``), with one kind of its GPUs."""
-
-    node: str
-    host: str
-    resource: str
-
-
-@dataclass(slots=True)
-class Made:
-    """What there is of a pod, as far as it is known.
-
-    ``perhaps``: a call to make it was not answered. ``asked_to_go``: the deletion that was asked for.
-    """
-
-    uid: str = ""
-    published: bool = False
-    secret: bool = False
-    bound: bool = False
-    perhaps: bool = False
-    asked_to_go: Leaving | None = None
-    order: PodOrder | None = None
-
-    @classmethod
-    def of(cls, pod: Mapping[str, Any] | None) -> Self:
-        """What can be seen of one that was found."""
-        made = cls()
-        if pod is not None:
-            made.see(pod)
-        return made
-
-    def see(self, pod: Mapping[str, Any]) -> None:
-        """It was seen."""
-        self.uid = str(pod["metadata"].get("uid", ""))
-        if (pod.get("spec") or {}).get("nodeName"):
-            self.bound = self.secret = self.published = True
 
 
 async def next_step(site: Site, key: PodKey, place: Place, start: Command, made: Made) -> None:

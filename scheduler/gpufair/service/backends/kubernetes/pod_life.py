@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final
 from gpufair.core.errors import GpufairError
 from gpufair.core.units import WorkloadId
 from gpufair.service.backends.kubernetes import explain, gangs, pending, placing
-from gpufair.service.backends.kubernetes.ending import Leaving, ended, last_report, remove, sooner
+from gpufair.service.backends.kubernetes.ending import ended, last_report, remove
+from gpufair.service.backends.kubernetes.made import Leaving, Made, Place, sooner
 from gpufair.service.backends.kubernetes.missed import heeded, left_by
 from gpufair.service.backends.kubernetes.names import PodKey, pod_name
-from gpufair.service.backends.kubernetes.placing import Place, Waits
+from gpufair.service.backends.kubernetes.placing import Waits
 from gpufair.service.backends.kubernetes.pod_status import begun, ran, terminal
 from gpufair.service.backends.kubernetes.problems import KubernetesProblem, Throttled, Unauthorized, Unavailable
 from gpufair.service.backends.kubernetes.refusals import MOST
@@ -60,7 +61,7 @@ class PodLife:
         self.leaving: Leaving | None = None
         self.verdict: Verdict | None = None  # of the service itself
         self.seen = pod
-        self.made = placing.Made.of(pod)
+        self.made = Made.of(pod)
         self.gone = self.over = False
         self._site, self._agent = site, agent
         self._mates: Mapping[str, PodLife] = {} if mates is None else mates

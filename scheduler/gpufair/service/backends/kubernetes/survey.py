@@ -14,8 +14,8 @@ from gpufair.core.units import HOUR, Instant, Millis
 from gpufair.service.backends.kubernetes.conditions import Condition
 from gpufair.service.backends.kubernetes.foreign_wishes import pods_of
 from gpufair.service.backends.kubernetes.inventory import Offer
+from gpufair.service.backends.kubernetes.made import Place
 from gpufair.service.backends.kubernetes.names import RESOURCE
-from gpufair.service.backends.kubernetes.placing import Place
 from gpufair.service.backends.kubernetes.site import Site
 from gpufair.service.backends.kubernetes.virtual_agent import VirtualAgent
 from gpufair.wire import NodeInventory
