@@ -37,7 +37,8 @@ def test_p08_weighted_time_is_charged_and_owed_exactly(script: Script) -> None:
         step(world, script, command, index)
     books, audit, facts = Books.of(world.journal, UNITS), Audit.of(world.journal), world.state.facts
     start = world.now - world.policy.window
-    types = {node.node.name: node.node.gpu_type for node in world.state.nodes()}
+    joined = [entry.event.node for entry in world.journal if isinstance(entry.event, ev.NodeJoined)]
+    types = {node.name: node.gpu_type for node in joined}  # the state forgets those that are gone for good
     assert facts.weights.unit == 2
     for pool, ledger in facts.ledgers.items():
         assert ledger.capacity.occupancy(world.now, world.policy.window) == books.capacity(pool, start, world.now)
