@@ -3,14 +3,14 @@
 usage: python scheduler/compile_core.py FOLDER
 
 FOLDER then holds a copy of the package ``gpufair`` in which the core is compiled, and with it the world that the
-simulator plays around it; whoever has FOLDER first on PYTHONPATH imports that one. Constructors of data classes are written out first (``spell_out``). Nothing is written beside the
+simulator plays around it; whoever has FOLDER first on PYTHONPATH imports that one. Constructors of data classes are
+written out first (``spell_out``), and docstrings are put back into the C (``explain_c``). Nothing is written beside the
 sources, so no stale binary can stand in for an edited one. It takes mypy, setuptools, a C compiler and some minutes,
 and next to nothing where nothing has changed. Exits 3 where it cannot.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
 import importlib
@@ -22,18 +22,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from explain_c import explained
 from spell_out import spelled_out
 
 SOURCES: Final = Path(__file__).resolve().parent
 CANNOT: Final = 3  # the exit code
 # -O3 takes longer and makes nothing faster.
 OPTIMISED: Final = "2"
-# It looks at classes from outside, which only plain Python can; and no pass runs through it.
-NOT_COMPILED: Final = ("__init__", "codec")
+# One looks at classes from outside, which only plain Python can; from those of the other everybody derives errors of
+# their own, and a compiled method takes no object of such a class. No pass runs through either.
+NOT_COMPILED: Final = ("__init__", "codec", "errors")
 # Of the simulator, what runs at every event, and what is derived from that: only compiled classes can be.
 PLAYED: Final = ("costs", "course", "engine", "job", "site", "story", "whatif/resumed")
-# Modules whose classes are read back by their annotations.
-READ_BACK: Final = ("actions", "events", "ledger", "model", "record")
 
 
 class CannotCompile(Exception):
@@ -133,6 +133,8 @@ def _compile(modules: list[Path], folder: Path) -> None:
             target_dir=str(work),
             group_name="gpufair_core",
         )
+    for module in modules:
+        _explain(module, work)
     build = Build(Distribution({"name": "gpufair-core", "ext_modules": extensions}))
     build.build_lib, build.build_temp = str(folder), str(work / "objects")
     build.force = True  # times tell nothing: what is as it was is known by its content
@@ -151,6 +153,15 @@ def _written_out(folder: Path) -> Path:
     return folder
 
 
+def _explain(module: Path, work: Path) -> None:
+    path = module.relative_to(SOURCES).with_suffix("")
+    parts = path.parts[:-1] if path.name == "__init__" else path.parts
+    made = work / f"__native_{'___'.join(parts)}.c"
+    source = (work / "sources" / module.relative_to(SOURCES)).read_text(encoding="utf-8")
+    if made.is_file():
+        made.write_text(explained(made.read_text(encoding="utf-8"), source, ".".join(parts)), encoding="utf-8")
+
+
 def _copy(package: Path) -> None:
     """All that is not compiled, and the sources of what is, for whoever reads a trace."""
     source = SOURCES / "gpufair"
@@ -158,19 +169,10 @@ def _copy(package: Path) -> None:
         if path.is_file() and path.suffix != ".so" and not (source / path.relative_to(package)).exists():
             path.unlink()
     shutil.copytree(source, package, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "core" / "__init__.py").write_text(_first_module())
-
-
-def _first_module() -> str:
-    """The compiled core's own. Of an annotation mypyc keeps only the outermost class: it puts them back as written."""
-    lines = [f"from gpufair.core import {', '.join(READ_BACK)}", "", "COMPILED = True"]
-    for name in READ_BACK:
-        for one in ast.parse((SOURCES / "gpufair" / "core" / f"{name}.py").read_text()).body:
-            fields = [field for field in getattr(one, "body", ()) if isinstance(field, ast.AnnAssign)]
-            if isinstance(one, ast.ClassDef) and fields:
-                written = {ast.unparse(field.target): ast.unparse(field.annotation) for field in fields}
-                lines.append(f"{name}.{one.name}.__annotations__ = {written}")
-    return "\n".join(lines) + "\n"
+    first = (source / "core" / "__init__.py").read_text(encoding="utf-8")
+    (package / "core" / "__init__.py").write_text(
+        first.replace("COMPILED = False", "COMPILED = True"), encoding="utf-8"
+    )
 
 
 def main() -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,13 +86,83 @@ def test_what_runs_at_every_event_is_compiled(compiled: Path) -> None:
     assert not done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("about", ["whatif", "sim_engine"])
+@pytest.mark.parametrize("about", ["whatif", "sim_engine", "api"])
 def test_what_is_derived_from_compiled_classes_works(about: str, compiled: Path) -> None:
     """No class that is left as it is in the sources may have a compiled base: the simulator's own tests, on it."""
     options = ("-q", "-n", "0", "-p", "no:cacheprovider")
     command = [sys.executable, "-m", "pytest", *options, f"tests/unit/sim/test_{about}.py"]
     done = subprocess.run(command, env=environment(compiled), cwd=ROOT, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stdout[-2_000:]
+
+
+def told(folder: Path | None) -> dict[str, Any]:
+    """What the core of this form tells of itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.told"],
+        env=environment(folder),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not done.returncode, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_it_explains_itself_as_uncompiled(compiled: Path) -> None:
+    """``help``, ``?``, ``signature`` and ``get_type_hints`` in a notebook; and errors of ours stay errors."""
+    plain, other = told(None), told(compiled)
+    assert plain["derived"] == other["derived"] == [], "an error, say, that compiled code would not take as its base"
+    assert len(plain["told"]) > 1_000
+    for name, one in plain["told"].items():
+        another = other["told"].get(name)
+        if isinstance(one, dict):
+            assert another, name
+            # The one difference: a default that is not plain is shown as `...`, and Python shows that as Ellipsis.
+            defaults = zip(one.pop("defaults"), another.pop("defaults"), strict=True)
+            assert [pair for pair in defaults if len({*pair, "Ellipsis"}) > 2] == [], name
+        assert one == another, name
+
+
+LOST = """
+import inspect, typing, weakref
+from gpufair.core.model import Policy
+from gpufair.core.placement import holds
+from gpufair.core.state import State
+
+class Mine(Policy): pass
+
+for lost in (
+    lambda: Mine(),
+    lambda: weakref.ref(State()),
+    lambda: setattr(State(), "note", 1),
+    lambda: Policy(banking="much"),
+    lambda: inspect.getsource(State),
+):
+    try:
+        lost()
+    except (TypeError, AttributeError, OSError) as err:
+        print(type(err).__name__)
+    else:
+        print("fine")
+print(len(typing.get_type_hints(holds)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [("plain", "fine fine fine fine fine 5"), ("compiled", "TypeError TypeError AttributeError TypeError OSError 0")],
+)
+def test_what_cannot_be_had_compiled(form: str, said: str, compiled: Path) -> None:
+    """As docs/operators.md says: no more than this is lost."""
+    command = [sys.executable, "-W", "error", "-c", LOST]
+    folder = compiled if form == "compiled" else None
+    done = subprocess.run(
+        command, env=environment(folder), cwd=ROOT / "tests", capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
+    assert done.stdout.split() == said.split()
 
 
 DATA = """
@@ -100,6 +172,7 @@ from gpufair.core.actions import Stop
 from gpufair.core.model import Drain, Lease, Node, Policy
 from gpufair.core.units import CauseId, NodeName, WorkloadId
 
+assert pickle.loads(pickle.dumps(CauseId)) is CauseId
 stop = Stop(CauseId("c"), WorkloadId("w"), 1, why="because")
 for one in (stop, Lease(NodeName("n"), 2), Drain(), Policy(gpu_weights={}), Node(NodeName("n"), 8, labels={"rack": "r"})):
     assert pickle.loads(pickle.dumps(one)) == copy.copy(one) == copy.deepcopy(one) == replace(one) == one
