@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +226,52 @@ def test_runs_go_to_other_processes_and_back(compiled: Path, tmp_path: Path) -> 
     assert not done.returncode, done.stderr
     here, there = done.stdout.splitlines()
     assert here == there
+
+
+@pytest.fixture(scope="module")
+def wheel(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make wheel-compiled` packs. It compiles nothing again: what is in build/compiled is of these sources."""
+    if not (ROOT / "jupyter_gpufair" / "labextension" / "package.json").exists():
+        pytest.fail("the front end is not built; run `make install` first")
+    core = next(compiled.glob("*.so"))
+    before, target = core.stat().st_mtime_ns, tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--outdir", str(target), str(ROOT)]
+    env = {**os.environ, "GPUFAIR_COMPILED": "1"}
+    done = subprocess.run(build, check=False, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert core.stat().st_mtime_ns == before
+    (path,) = target.glob("*.whl")
+    return path
+
+
+def test_a_compiled_wheel_is_for_this_platform_and_python(wheel: Path) -> None:
+    """No installer may take it for one that runs everywhere; it holds the sources, too, for whoever reads a trace."""
+    python, abi, platform = wheel.stem.split("-")[-3:]
+    assert python == f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    assert abi.startswith(python)
+    assert platform != "any"
+    names = zipfile.ZipFile(wheel).namelist()
+    assert len(names) == len(set(names))
+    assert {Path(name).name.partition(".")[0] for name in names if name.endswith(".so")} > {"state", "story", "engine"}
+    assert {"gpufair/core/state.py", "gpufair/core/__init__.py", "gpufair/service/static/index.html"} < set(names)
+
+
+def test_a_compiled_wheel_runs(wheel: Path, tmp_path: Path) -> None:
+    """What is in it plays a world as the sources do; all but its time is the same."""
+    zipfile.ZipFile(wheel).extractall(tmp_path / "there")
+    figures = []
+    for name, folder in (("plain", None), ("compiled", tmp_path / "there")):
+        assert gpufair(folder, tmp_path, "--version").strip().endswith("(compiled core)") == (name == "compiled")
+        gpufair(folder, tmp_path, "simulate", "world:drain", "--cluster", "2x8", "--days", "0.5", "--json", f"{name}.json")
+        written = (tmp_path / f"{name}.json").read_text(encoding="utf-8")
+        figures.append(re.sub(r'"wall_s": [0-9.e-]+', '"wall_s": 0', written))
+    assert '"wall_s": 0' in figures[0]
+    assert figures[0] == figures[1]
+
+
+def gpufair(folder: Path | None, cwd: Path, *args: str) -> str:
+    """What the command of that package says, which must not fail."""
+    command, env = [sys.executable, "-m", "gpufair.cli", *args], environment(folder)
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
