@@ -6,7 +6,7 @@ memory all three are looked at together, as an ``Amount``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -113,12 +113,12 @@ class Freed:
 
     Args:
         gpus: GPUs by node.
-        groups: Those who would leave it, from whom the rest is summed up when it is first asked for. They must not
+        groups: Those who would leave it, looked at when the rest, or one of them, is first asked for. They must not
             have changed by then.
         rest: The rest, where it is known already.
     """
 
-    __slots__ = ("_as_of", "_everyone", "_groups", "_rest", "counted", "counted_for", "gpus", "taken")
+    __slots__ = ("_as_of", "_everyone", "_groups", "_parts", "_rest", "_seen", "counted", "counted_for", "gpus", "taken")
 
     def __init__(
         self,
@@ -131,8 +131,10 @@ class Freed:
         # What a pool's nodes and this come to, good for as long as the pool goes by the same (``gpufair.core.rooms``).
         self.counted: Counted | None = None
         self.counted_for: Counted | None = None
-        self._groups = tuple(groups)
+        self._groups = groups
+        self._seen: tuple[Mapping[WorkloadId, Record], ...] | None = None
         self._rest = rest
+        self._parts: tuple[Freed, Freed] | None = None
         self._everyone: Everyone | None = None
         self._as_of = 0
 
@@ -149,6 +151,12 @@ class Freed:
         whole = self._everyone
         return whole if whole is not None and whole.changes == self._as_of and not self.taken else None
 
+    @property
+    def parts(self) -> tuple[Freed, Freed] | None:
+        """What everybody would free, and what comes to that, if this is the sum of both as long as that is so."""
+        parts = self._parts
+        return parts if parts is not None and parts[0].everyone is not None and not self.taken else None
+
     def __bool__(self) -> bool:
         return bool(self.gpus) or bool(self.rest)
 
@@ -157,14 +165,20 @@ class Freed:
         """CPUs and memory by node; nodes without any of either can be missing."""
         if self._rest is None:
             self._rest = {}
-            for group in self._groups:
+            for group in self.groups():
                 for record in group.values():
                     add_rest(self._rest, record)
         return self._rest
 
+    def groups(self) -> tuple[Mapping[WorkloadId, Record], ...]:
+        """Those who would leave it."""
+        if self._seen is None:
+            self._seen = tuple(self._groups)
+        return self._seen
+
     def includes(self, workload: WorkloadId) -> bool:
         """Whether it is so because this workload would leave."""
-        return any(workload in group for group in self._groups)
+        return any(workload in group for group in self.groups())
 
     def of(self, name: NodeName) -> Amount:
         """All three of one node."""
@@ -179,7 +193,9 @@ class Freed:
         for name, (cpus, memory) in other.rest.items() if rest else ():
             mine = both.get(name, (0, 0))
             both[name] = mine[0] + cpus, mine[1] + memory
-        return Freed(gpus, (*self._groups, *other._groups), both)
+        found = Freed(gpus, _of_both(self, other), both)
+        found._parts = self, other
+        return found
 
     def take(self, name: NodeName, part: Amount) -> None:
         """Somebody counts on this part of it."""
@@ -190,6 +206,11 @@ class Freed:
         if part.cpus or part.memory:
             cpus, memory = self.rest.get(name, (0, 0))
             self.rest[name] = cpus - part.cpus, memory - part.memory
+
+
+def _of_both(one: Freed, other: Freed) -> Iterator[Mapping[WorkloadId, Record]]:
+    yield from one.groups()
+    yield from other.groups()
 
 
 def add_rest(sums: dict[NodeName, Rest], record: Record) -> None:

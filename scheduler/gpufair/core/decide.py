@@ -30,7 +30,7 @@ from gpufair.core.facts import Facts
 from gpufair.core.horizon import guest_until
 from gpufair.core.model import Held, Lease, Phase, PreemptReason
 from gpufair.core.order import Walk
-from gpufair.core.placement import place, suits
+from gpufair.core.placement import suits
 from gpufair.core.plan import validate
 from gpufair.core.preemption import Candidate
 from gpufair.core.queue import kept, reserved
@@ -180,7 +180,7 @@ class Pass:
                 until = self.facts.protected_until(record)
                 if rooms is None or not rooms.fits(shape, mine, until):
                     continue
-                leases = place(self.facts.by_pool[pool], shape, self.facts.policy.blocks, mine, until)
+                leases = rooms.place_with(shape, mine, self.facts.policy.blocks, until)
                 if leases is not None:
                     self.start(
                         record, pool, leases, f"GPUs on {words.places(leases)} became free before its victims had left"
@@ -316,7 +316,7 @@ class Pass:
         shape, until = record.spec.shape, here.until(record.min_runtime)
         if not here.is_coming(shape, until):
             return False
-        leases = place(self.facts.by_pool[here.pool], shape, self.facts.policy.blocks, here.coming, until)
+        leases = here.rooms.place_with(shape, here.coming, self.facts.policy.blocks, until)
         assert leases is not None
         each = asked(shape)
         for lease in leases:

@@ -167,30 +167,24 @@ class Rooms:
         return low
 
     def _count(self, freed: Freed | None, until: Instant) -> Sizes:
-        if freed is None and not self._open:
-            return self._counts
-        sizes = self._counts.copy()
-        nodes = self._nodes
         if freed is None:
+            if not self._open:
+                return self._counts
+            sizes = self._counts.copy()
             for node in self._open.values():
                 sizes.add(node.node.gpu_type, room_for(node, until), +1)
             return sizes
-        more, everyone = freed.gpus, freed.everyone
-        if everyone is not None:
-            return self._count_all(freed, everyone, until)
-        for name, node in self._open.items():
-            if name not in more:
-                sizes.add(node.node.gpu_type, room_for(node, until), +1)
-        for name, gpus in more.items():
-            one = nodes.get(name)
-            if one is None or one.cordoned or one.lost:
-                continue
-            if one.bounds:
-                sizes.add(one.node.gpu_type, max(room_for(one, until), room_with(one, freed, until)), +1)
-            elif gpus > 0:
-                kind, room = one.node.gpu_type, one.room
-                sizes.add(kind, room, -1)
-                sizes.add(kind, room + gpus, +1)
+        if freed.everyone is not None:
+            return self._count_all(freed, freed.everyone, until)
+        # Most nodes are as they are without the smaller part.
+        parts = freed.parts
+        without, changed = parts if parts is not None else (None, freed)
+        sizes = self._sizes(without, until).copy()
+        for name in changed.gpus:
+            one = self._nodes.get(name)
+            if one is not None and one.open:
+                sizes.add(one.node.gpu_type, _room(one, without, until), -1)
+                sizes.add(one.node.gpu_type, _room(one, freed, until), +1)
         return sizes
 
     def _count_all(self, freed: Freed, everyone: Everyone, until: Instant) -> Sizes:
@@ -209,10 +203,7 @@ class Rooms:
             node = self._nodes[name]
             if node.cordoned or node.lost:
                 continue
-            room = room_for(node, until)
-            if name in everyone.gpus:
-                room = max(room, room_with(node, freed, until))
-            sizes.add(node.node.gpu_type, room, +1)
+            sizes.add(node.node.gpu_type, _room(node, freed, until), +1)
         return sizes
 
     def _list_emptied(self, name: NodeName, gpus: int) -> None:
@@ -244,6 +235,14 @@ class Rooms:
             return None
         return tuple(Lease(name, shape.gpus_per_node) for name in sorted(names))
 
+    def place_with(
+        self, shape: Shape, freed: Freed, blocks: tuple[str, ...] = (), until: Instant = FOREVER
+    ) -> tuple[Lease, ...] | None:
+        """The same with what is ``freed`` beside what is free. Only nodes on which there is some of either are looked at."""
+        names = {**self._listed, **self._open, **freed.gpus}
+        nodes = [node for name in names if (node := self._nodes.get(name)) is not None]
+        return placement.place(nodes, shape, blocks, freed, until)
+
     def _tightest(self, shape: Shape) -> Iterator[NodeName]:
         rooms = self._by_type.get(shape.gpu_type, {})
         for room in sorted(rooms):
@@ -268,3 +267,9 @@ class Rooms:
             del names[bisect_left(names, name)]
             if not names:
                 del self._by_type[kind][room]
+
+
+def _room(node: NodeRecord, freed: Freed | None, until: Instant) -> int:
+    """What somebody could have of a node, whose protection would end then, with what is freed beside what is free."""
+    room = room_for(node, until)
+    return max(room, room_with(node, freed, until)) if freed is not None and node.node.name in freed.gpus else room

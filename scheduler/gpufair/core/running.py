@@ -6,7 +6,7 @@ An index over the records, kept as workloads start, expire and leave. It says no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 
 from gpufair.core.amount import Freed
@@ -44,6 +44,7 @@ class Running:
     """The workloads with GPUs in one pool that stay until somebody tells them to leave."""
 
     __slots__ = (
+        "_by_size",
         "_ends",
         "_everyone",
         "_freed",
@@ -86,6 +87,7 @@ class Running:
         # What may be told to leave, node by node, by leaf; unallocated work apart. A workload is taken out as it came.
         self._sums: dict[AllocationPath | None, dict[NodeName, int]] = {}
         self._everyone = Everyone()  # the sum of all of these
+        self._by_size: dict[int, dict[NodeName, int]] = {}  # the sums of those of one size, unallocated work apart
         self._leases: dict[WorkloadId, tuple[Lease, ...]] = {}
         self._freed: Freed | None = None
         self._freed_by_guests: Freed | None = None
@@ -194,9 +196,17 @@ class Running:
         """The same for unallocated work, and allocated work of at most ``most`` GPUs; to be read only."""
         known = self._freed_by_small.get(most)
         if known is None:
-            small = ({one.id: one for one in group.values() if one.gpus <= most} for group in self.exposed.values())
-            known = self._freed_by_small[most] = sum_up(self.unallocated, *small)
+            gpus = self._sum_of(None)
+            for size, sums in self._by_size.items():
+                if size <= most:
+                    _add(gpus, sums)
+            known = self._freed_by_small[most] = Freed(gpus, self._small(most))
         return known
+
+    def _small(self, most: int) -> Iterator[Mapping[WorkloadId, Record]]:
+        yield self.unallocated
+        for group in self.exposed.values():
+            yield {one.id: one for one in group.values() if one.gpus <= most}
 
     def freed_by(self, movers: Movers) -> Freed:
         """The same for unallocated work, some leaves, lower priorities of a leaf, and of others each workload that is no
@@ -212,8 +222,7 @@ class Running:
                 if other not in outranked:
                     parts.append({one: it for one, it in exposed[other].items() if it.gpus <= gpus})
             sums = self._sum_of(None, *outranked)
-            for node, count in sum_up(*parts).gpus.items():
-                sums[node] = sums.get(node, 0) + count
+            _add(sums, sum_up(*parts).gpus)
             known = self._freed_by_movers[movers] = Freed(sums, (*whole, *parts))
         return known
 
@@ -242,16 +251,13 @@ class Running:
         self._count_freed(record, leaf, +1)
 
     def _count_freed(self, record: Record, leaf: AllocationPath | None, sign: int) -> None:
-        sums = self._sums.get(leaf)
-        if sums is None:
-            sums = self._sums[leaf] = {}
+        sums = self._sums.setdefault(leaf, {})
+        alike = self._by_size.setdefault(record.gpus, {}) if leaf is not None else None
         for lease in self._leases[record.id]:
             more = sign * lease.gpus
-            gpus = sums.get(lease.node, 0) + more
-            if gpus:
-                sums[lease.node] = gpus
-            else:
-                del sums[lease.node]
+            _count(sums, lease.node, more)
+            if alike is not None:
+                _count(alike, lease.node, more)
             self._everyone.add(lease.node, more)
         if sign < 0:
             del self._leases[record.id]
@@ -261,8 +267,7 @@ class Running:
         """What would be free if all of these left."""
         gpus: dict[NodeName, int] = {}
         for leaf in leaves:
-            for node, count in self._sums.get(leaf, {}).items():
-                gpus[node] = gpus.get(node, 0) + count
+            _add(gpus, self._sums.get(leaf, {}))
         return gpus
 
     def _unprotect(self, record: Record) -> None:
@@ -276,6 +281,22 @@ class Running:
         promised.add(gpus, end)
         if not promised.gpus:
             del users[record.spec.user]
+
+
+def _count(sums: dict[NodeName, int], node: NodeName, more: int) -> None:
+    gpus = sums.get(node, 0) + more
+    if gpus:
+        sums[node] = gpus
+    else:
+        del sums[node]
+
+
+def _add(sums: dict[NodeName, int], more: Mapping[NodeName, int]) -> None:
+    if not sums:
+        sums.update(more)
+        return
+    for node, count in more.items():
+        sums[node] = sums.get(node, 0) + count
 
 
 def sum_up(*groups: Mapping[WorkloadId, Record]) -> Freed:
