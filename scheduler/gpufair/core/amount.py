@@ -200,7 +200,6 @@ class Freed:
     def take(self, name: NodeName, part: Amount) -> None:
         """Somebody counts on this part of it."""
         self.taken += 1
-        self.counted = None
         if part.gpus:
             self.gpus[name] -= part.gpus
         if part.cpus or part.memory:

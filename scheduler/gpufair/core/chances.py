@@ -172,7 +172,7 @@ class Chances:
 
     def count_on(self, name: NodeName, part: Amount) -> None:
         """Somebody waits for this part of what is coming: it is nobody else's any more."""
-        self.coming.take(name, part)
+        self.rooms.take(self.coming, name, part)
         self._fits_coming.clear()
 
     def earliest(self, shape: Shape) -> Instant:

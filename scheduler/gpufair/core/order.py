@@ -12,6 +12,7 @@ from gpufair.core.tree import ROOT, Tree
 from gpufair.core.units import AllocationPath, WorkloadId
 from gpufair.core.waiting import Group, Queues, Ticket, Turn
 
+Researchers = list[tuple[int, str]]  # what each has had, the least first
 Rank = tuple[int, int, Ticket]  # urgency, what the researcher has had, submission and id
 
 
@@ -24,13 +25,15 @@ class Head:
         self.urgency, self.shape, self.queues = urgency, shape, queues
         self.passed: dict[str, int] = {}  # how many of a researcher's have had their turn and wait on
 
-    def rank(self, shares: Shares, leaf: AllocationPath) -> Rank | None:
+    def rank(self, researchers: Researchers) -> Rank | None:
         """The place of the next of its class; None when nobody is left."""
         best: tuple[int, Ticket] | None = None
-        for user, tickets in self.queues.items():
-            index = self.passed.get(user, 0)
+        for had, user in researchers:
+            if best is not None and had > best[0]:
+                break
+            tickets, index = self.queues.get(user, ()), self.passed.get(user, 0)
             if index < len(tickets):
-                first = shares.had(leaf, user), tickets[index]
+                first = had, tickets[index]
                 if best is None or first < best:
                     best = first
         return (self.urgency, *best) if best is not None else None
@@ -74,6 +77,7 @@ class Walk:
                 self._busy[path] = self._busy.get(path, 0) + 1
         self._groups: dict[AllocationPath, list[tuple[Shape, Group]]] = {}
         self._heaps: dict[AllocationPath, list[tuple[Rank, Head]]] = {}
+        self._researchers: dict[AllocationPath, tuple[int, Researchers]] = {}  # as of so many grants
 
     def leaf(self) -> AllocationPath | None:
         """The leaf whose turn it is; None when nobody is left."""
@@ -108,7 +112,7 @@ class Walk:
         heap = self._heap(leaf)
         while heap:
             rank, head = heap[0]
-            now = head.rank(self._shares, leaf) if self._hopeful(head.shape) else None
+            now = head.rank(self._in_turn(leaf)) if self._hopeful(head.shape) else None
             if now == rank:
                 return head, rank[2].workload
             heappop(heap)
@@ -116,6 +120,17 @@ class Walk:
                 heappush(heap, (now, head))
         self.done(leaf)
         return None
+
+    def _in_turn(self, leaf: AllocationPath) -> Researchers:
+        """Those who have somebody waiting in a leaf, in the order of what they have had."""
+        known, shares = self._researchers.get(leaf), self._shares
+        if known is None or known[0] != shares.grants:
+            users: set[str] = set()
+            for _, group in self.groups(leaf):
+                for queues in group.line.values():
+                    users.update(queues)
+            known = self._researchers[leaf] = shares.grants, sorted([(shares.had(leaf, user), user) for user in users])
+        return known[1]
 
     def drop(self, leaf: AllocationPath) -> None:
         """Nobody else of the class that is first in this leaf can start in this pass."""
@@ -143,7 +158,7 @@ class Walk:
             for shape, group in self.groups(leaf):
                 for key, queues in group.line.items():
                     head = Head(key.urgency, shape, queues)
-                    rank = head.rank(self._shares, leaf)
+                    rank = head.rank(self._in_turn(leaf))
                     if rank is not None:
                         heap.append((rank, head))
             heapify(heap)

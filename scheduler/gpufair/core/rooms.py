@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Final
 
 from gpufair.core import placement
-from gpufair.core.amount import Freed
+from gpufair.core.amount import Amount, Freed
 from gpufair.core.horizon import FOREVER, room_for, room_with
 from gpufair.core.model import Lease, Shape
 from gpufair.core.placement import admits
@@ -140,18 +140,39 @@ class Rooms:
     def _sizes(self, freed: Freed | None, until: Instant) -> Sizes:
         """What ``_count`` finds, counted once for all shapes, and for all who outstay the same horizons, until a node
         changes or somebody takes a part."""
-        counted = self._counted
-        if freed is not None:
-            mine = freed.counted
-            if mine is None or freed.counted_for is not counted:
-                mine = freed.counted = Counted()
-                freed.counted_for = counted
-            counted = mine
-        outstays = self._outstays(until) if self._bounded else 0
+        counted, outstays = self._counted_of(freed), self._outstays(until) if self._bounded else 0
         known = counted.sizes.get(outstays)
         if known is None:
             known = counted.sizes[outstays] = self._count(freed, until)
+            counted.ends[outstays] = until
         return known
+
+    def _counted_of(self, freed: Freed | None) -> Counted:
+        counted = self._counted
+        if freed is None:
+            return counted
+        mine = freed.counted
+        if mine is None or freed.counted_for is not counted:
+            mine = freed.counted = Counted()
+            freed.counted_for = counted
+        return mine
+
+    def take(self, freed: Freed, name: NodeName, part: Amount) -> None:
+        """Somebody counts on a part of what is ``freed``. What was counted of it is kept, but for this node."""
+        counted, node = self._counted_of(freed), self._nodes[name]
+        before = {outstays: _room(node, freed, until) for outstays, until in counted.ends.items()}
+        freed.take(name, part)
+        for outstays, until in counted.ends.items():
+            kind, was, room = node.node.gpu_type, before[outstays], _room(node, freed, until)
+            sizes, tightest = counted.sizes.get(outstays), counted.tightest.get(outstays)
+            if node.open and sizes is not None:
+                sizes.add(kind, was, -1)
+                sizes.add(kind, room, +1)
+            if node.open and tightest is not None:
+                if was > 0:
+                    del tightest[bisect_left(tightest, (bool(node.bounds), was, name))]
+                if room > 0:
+                    insort(tightest, (bool(node.bounds), room, name))
 
     def _outstays(self, until: Instant) -> int:
         """How many horizons of the pool somebody outstays: it is all that counts of the end of a protection."""
@@ -239,9 +260,31 @@ class Rooms:
         self, shape: Shape, freed: Freed, blocks: tuple[str, ...] = (), until: Instant = FOREVER
     ) -> tuple[Lease, ...] | None:
         """The same with what is ``freed`` beside what is free. Only nodes on which there is some of either are looked at."""
+        if shape.nodes > 1 or shape.demanding or not shape.gpus:
+            return placement.place(self._with_room(freed), shape, blocks, freed, until)
+        tightest, wanted = self._tightest_with(freed, until), shape.gpus_per_node
+        for bounded in (False, True):
+            for index in range(bisect_left(tightest, (bounded, wanted, NodeName(""))), len(tightest)):
+                among, _, name = tightest[index]
+                if among != bounded:
+                    break
+                if admits(self._nodes[name], shape):
+                    return (Lease(name, wanted),)
+        return None
+
+    def _with_room(self, freed: Freed) -> list[NodeRecord]:
         names = {**self._listed, **self._open, **freed.gpus}
-        nodes = [node for name in names if (node := self._nodes.get(name)) is not None]
-        return placement.place(nodes, shape, blocks, freed, until)
+        return [node for name in names if (node := self._nodes.get(name)) is not None]
+
+    def _tightest_with(self, freed: Freed, until: Instant) -> list[tuple[bool, int, NodeName]]:
+        """All nodes with room for somebody, in the order in which they are chosen."""
+        counted, outstays = self._counted_of(freed), self._outstays(until) if self._bounded else 0
+        known = counted.tightest.get(outstays)
+        if known is None:
+            found = [(_room(node, freed, until), node) for node in self._with_room(freed) if node.open]
+            known = sorted([(bool(node.bounds), room, node.node.name) for room, node in found if room > 0])
+            counted.tightest[outstays], counted.ends[outstays] = known, until
+        return known
 
     def _tightest(self, shape: Shape) -> Iterator[NodeName]:
         rooms = self._by_type.get(shape.gpu_type, {})

@@ -206,9 +206,11 @@ class Shares:
         self._metrics: dict[AllocationPath, float] = {}
         self._researchers = researchers
         self._had: dict[tuple[AllocationPath, str], int] = {}
+        self.grants = 0  # how often somebody was promised something since
 
     def grant(self, leaf: AllocationPath, commitment: int, user: str) -> None:
         """Count GPU time that has just been promised to ``leaf``, and in it to ``user``."""
+        self.grants += 1
         if self._count:
             self._had[leaf, user] = self.had(leaf, user) + commitment
         for path in self.tree[leaf].lineage:

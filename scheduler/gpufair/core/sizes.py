@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpufair.core.model import Shape
-from gpufair.core.units import NodeName
+from gpufair.core.units import Instant, NodeName
 
 
 class Sizes:
@@ -77,9 +77,17 @@ class Everyone:
 
 
 class Counted:
-    """What was counted of a pool, by how many of its horizons one outstays, until something of it changes."""
+    """What was counted of a pool, by how many of its horizons one outstays, until something of it changes.
 
-    __slots__ = ("sizes",)
+    Attributes:
+        sizes: How many nodes have how much room.
+        tightest: The nodes that have any: those without horizons first, then by room, then by name.
+        ends: When somebody's protection ends who outstays so many.
+    """
+
+    __slots__ = ("ends", "sizes", "tightest")
 
     def __init__(self) -> None:
         self.sizes: dict[int, Sizes] = {}
+        self.tightest: dict[int, list[tuple[bool, int, NodeName]]] = {}
+        self.ends: dict[int, Instant] = {}
