@@ -197,8 +197,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "P9 within a leaf whoever has had less comes first",
         "order.py",
-        "                first = shares.had(leaf, user), tickets[index]",
-        "                first = 0, tickets[index]",
+        "sorted([(shares.had(leaf, user), user) for user in users])",
+        "sorted([(0, user) for user in users])",
         "burst or plain_pass",
     ),
     Mutation(

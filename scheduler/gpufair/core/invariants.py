@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 from gpufair.core import amount, demand
+from gpufair.core.amount import Amount
 from gpufair.core.backoff import rests
+from gpufair.core.coming import coming
 from gpufair.core.errors import Inconsistent
 from gpufair.core.facts import LEAVING, STAYING, Facts
 from gpufair.core.horizon import FOREVER, bounds_of
@@ -13,8 +16,9 @@ from gpufair.core.model import HOLDING, Phase, PreemptReason, Shape
 from gpufair.core.placement import holds, place
 from gpufair.core.possible import could_hold_now
 from gpufair.core.queue import queue
+from gpufair.core.record import Record
 from gpufair.core.rooms import Rooms
-from gpufair.core.running import Running
+from gpufair.core.running import Running, sum_up
 from gpufair.core.sessions import idle_until
 from gpufair.core.units import AllocationPath, Instant, PoolName
 
@@ -247,15 +251,34 @@ def _pool_indexes(facts: Facts, pool: PoolName) -> Iterator[str]:
     sums = [one.commitments(facts.ranking, facts.now) for one in (afresh, listed)]
     if any(sums[0][path] != sums[1][path] for path in facts.ranking.paths):
         yield f"pool {pool}: what was promised is summed up wrongly"
-    rooms = facts.rooms.get(pool) or Rooms()
-    nodes = facts.by_pool.get(pool, [])
+    for most in sorted({one.gpus for one in _exposed(listed)}):
+        small = sum_up(listed.unallocated, {one.id: one for one in _exposed(listed) if one.gpus <= most})
+        if listed.freed_by_small(most).gpus != small.gpus:
+            yield f"pool {pool}: what workloads of up to {most} GPUs would free is summed up wrongly"
+    yield from _rooms(facts, pool, listed)
+
+
+def _rooms(facts: Facts, pool: PoolName, running: Running) -> Iterator[str]:
+    """What is counted of a pool's nodes is what looking at each of them finds, with and without those who leave."""
+    rooms, nodes = facts.rooms.get(pool) or Rooms(), facts.by_pool.get(pool, [])
     ends = {Instant(bound.at + late) for node in nodes for bound in node.bounds for late in (0, 1)}
-    for gpus in sorted({node.free for node in nodes if node.free > 0}):
-        for until in (FOREVER, *sorted(ends)):
-            if rooms.place(Shape(gpus), until=until) != place(nodes, Shape(gpus), until=until):
-                yield f"pool {pool}: its nodes with {gpus} free GPUs are listed wrongly"
-    freed = listed.freed()
-    for gpus in sorted({node.node.gpus for node in nodes if node.node.gpus}):
-        for until in (FOREVER, *sorted(ends)):
-            if rooms.fits(Shape(gpus), freed, until) != holds(nodes, Shape(gpus), freed, until):
-                yield f"pool {pool}: whether {gpus} GPUs could be freed on a node is counted wrongly"
+    untils = FOREVER, *sorted(ends)
+    for gpus, until in product(sorted({node.free for node in nodes if node.free > 0}), untils):
+        if rooms.place(Shape(gpus), until=until) != place(nodes, Shape(gpus), until=until):
+            yield f"pool {pool}: its nodes with {gpus} free GPUs are listed wrongly"
+    shapes = [Shape(gpus) for gpus in sorted({node.node.gpus for node in nodes if node.node.gpus})]
+    freed, soon = running.freed(), coming(facts, pool)
+    for name in (None, *soon.gpus):
+        if name is not None:  # somebody counts on a part of what is coming
+            rooms.take(soon, name, Amount(1, 0, 0))
+        everything = freed.and_also(soon, rest=False)
+        for shape, until in product(shapes, untils):
+            if any(rooms.fits(shape, one, until) != holds(nodes, shape, one, until) for one in (freed, soon, everything)):
+                yield f"pool {pool}: whether {shape.gpus} GPUs could be freed on a node is counted wrongly"
+            if rooms.place_with(shape, soon, (), until) != place(nodes, shape, (), soon, until):
+                yield f"pool {pool}: the nodes on which {shape.gpus} GPUs will be free are listed wrongly"
+
+
+def _exposed(running: Running) -> Iterator[Record]:
+    for group in running.exposed.values():
+        yield from group.values()
