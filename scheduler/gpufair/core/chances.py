@@ -115,9 +115,7 @@ class Chances:
         """Whether there would be room for a shape if all left whom any leaf may move by rank or by the take limit."""
         known = self._reach
         if known is None or known[0] != self.running.changes:
-            exposed, outranked = self.running.exposed, set[AllocationPath]()
-            for leaf in self._movers & self._facts.waiting.allocated.lines.keys():
-                outranked.update(self._rivals.outranked(leaf, 0))
+            exposed, outranked = self.running.exposed, self._rivals.reached(self._facts.waiting.allocated.lines)
             excess = tuple((leaf, gpus) for leaf, gpus in self.take.over.items() if leaf in exposed)
             everybody = tuple(leaf for leaf in exposed if leaf in outranked), None, excess
             known = self._reach = self.running.changes, everybody

@@ -87,6 +87,26 @@ class Rivals:
                     below.append(child)
         return found
 
+    def reached(self, waiting: Iterable[AllocationPath]) -> set[AllocationPath]:
+        """The leaves with exposed work that some of these are better than, as long as they promise nothing: all that
+        ``outranked`` names of any of them."""
+        found = set[AllocationPath]()
+        sides = {path for leaf in waiting for path in self._tree[leaf].lineage}
+        for parent in self._exposed:
+            first, best, second = ROOT, inf, inf
+            for child in self._tree[parent].children:
+                if child in sides:
+                    metric = self._shares.metric(child)
+                    if metric < best:
+                        first, best, second = child, metric, best
+                    elif metric < second:
+                        second = metric
+            for bar, child in self._bars_of(parent):
+                least = second if child == first else best
+                if least <= bar and least < inf:
+                    found.update(self._exposed[child])
+        return found
+
     def _bars_of(self, parent: AllocationPath) -> list[tuple[float, AllocationPath]]:
         """The children with exposed work, each with the metric at which a sibling outranks it, the highest first."""
         known = self._bars.get(parent)
