@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from gpufair.cli.exits import CommandError
 from gpufair.core.errors import GpufairError
 
 if TYPE_CHECKING:
@@ -110,18 +109,6 @@ def complete_setting(incomplete: str) -> list[tuple[str, str]]:
     from gpufair.service.settings.policy_options import options  # noqa: PLC0415  # as above
 
     return [(f"{one.field}=", f"default {one.default}") for one in options() if one.field.startswith(incomplete)]
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a result to a file.
-
-    Raises:
-        CommandError: It can't be written.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as err:
-        raise CommandError(f"{path} cannot be written: {err.strerror or err}; name another file") from err
 
 
 def _ask(ctx: typer.Context, ask: Callable[[Client], Iterable[Found]]) -> list[Found]:

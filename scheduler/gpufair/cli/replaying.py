@@ -13,6 +13,7 @@ from gpufair.cli.exits import FAILED, CommandError
 from gpufair.cli.options import AsJson
 from gpufair.cli.output import emit_json, line, pairs
 from gpufair.cli.progress import progress
+from gpufair.cli.results import check_writable, whole
 from gpufair.cli.snapshots import read_file
 from gpufair.cli.words import clean, span
 
@@ -57,6 +58,7 @@ def replay(
     from gpufair.service.archives import replayed  # noqa: PLC0415  # brings the database
     from gpufair.service.archives.archive import open_archive  # noqa: PLC0415  # as above
 
+    check_writable({"--export": export}, (journal, begin))
     with open_archive(journal) as archive:
         if export is not None:
             _export(archive, journal, export)
@@ -99,14 +101,12 @@ def _export(archive: Archive, journal: Path, path: Path) -> None:
         from gpufair.sim import read_trace, write_csv  # noqa: PLC0415  # only an export needs the simulator
 
         trace = read_trace(journal, "journal")
-        write_csv(trace, path)
+        with whole(path) as fresh:
+            write_csv(trace, fresh)
         typer.echo(f"{len(trace.rows):,} jobs written to {path}", err=True)
         return
-    try:
-        with path.open("w", encoding="utf-8") as out:
-            count = write_export((kept.entry for kept in archive.entries()), out)
-    except OSError as err:
-        raise CommandError(f"{path} cannot be written: {err.strerror or err}; name another file") from err
+    with whole(path) as fresh, fresh.open("w", encoding="utf-8") as out:
+        count = write_export((kept.entry for kept in archive.entries()), out)
     typer.echo(f"{count:,} entries written to {path}", err=True)
 
 

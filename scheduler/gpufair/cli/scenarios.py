@@ -227,6 +227,11 @@ class Asked:
             [*(f"{name}={value}" for name, value in shorts if value is not None), *(self.setting or ())], Policy()
         )
 
+    @property
+    def files(self) -> tuple[Path | str | None, ...]:
+        """What is read to make it, as far as it is a file."""
+        return self.trace, self.budgets, self.assumptions
+
     def source(self) -> Source:
         """What scenarios are made of, read and checked.
 

@@ -8,8 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gpufair.cli.exits import CommandError
-from gpufair.cli.options import Setting, StateDir, client, seconds_of, settings_of, write_text
+from gpufair.cli.options import Setting, StateDir, client, seconds_of, settings_of
 from gpufair.cli.progress import bars
-from gpufair.cli.simulating import Jobs, Policies, check_writable, title
+from gpufair.cli.results import check_writable, whole, write_text
+from gpufair.cli.simulating import Jobs, Policies, title
 from gpufair.cli.words import clean, clock, plural, span
 from gpufair.core.errors import GpufairError
 
@@ -116,7 +116,7 @@ def shadow(
     policies = policy or list(CONTENDERS)
     for name in policies:
         contender(name)
-    check_writable(report, json_file, state)
+    check_writable({"--report": report, "--json": json_file, "--state": state}, (sacct, budgets), printed=())
     work = Work(
         report=report,
         state=state if state is not None else report.with_suffix(".jobs.csv.gz"),
@@ -187,29 +187,15 @@ class Work:
             results = compare(
                 scenario, self.policies, self.options, sample_every=sampling(scenario), jobs=self.jobs, progress=advance
             )
-        with _replacing(self.report) as fresh:
+        with whole(self.report) as fresh:
             write_report([one.story for one in results.values()], fresh, f"Shadow: {title(scenario)}")
         if self.json_file is not None:
             figures = {name: one.as_json() for name, one in results.items()}
-            with _replacing(self.json_file) as fresh:
-                write_text(fresh, json.dumps({"trace": scenario.name, "policies": figures}, indent=2) + "\n")
+            write_text(self.json_file, json.dumps({"trace": scenario.name, "policies": figures}, indent=2) + "\n")
         return (
             f"{changed:,} of {plural(len(mirror.jobs), 'job')} new or changed; {len(recent.rows):,} played in "
             f"{span(time.monotonic() - begun)}: {self.report}"
         )
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file to write beside ``path``, which takes its place at the end: whoever opens it never sees half a report."""
-    fresh = path.with_name(f".{path.name}.new")
-    try:
-        yield fresh
-        fresh.replace(path)
-    except OSError as err:
-        raise CommandError(f"{path} cannot be written: {err.strerror or err}; name another file") from err
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _loop(work: Work, read: Callable[[], Seen], pause_s: float, *, once: bool) -> None:

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpufair.cli.exits import CommandError
-from gpufair.cli.options import write_text
 from gpufair.cli.output import Column, line, table
 from gpufair.cli.progress import bars
+from gpufair.cli.results import STDOUT, check_writable, whole, write_text
 from gpufair.cli.scenarios import Asked, complete_policy, with_scenario
 from gpufair.cli.words import NOTHING, clean, span
 
 if TYPE_CHECKING:
     from gpufair.sim import Result, Scenario
     from gpufair.sim.measures import Row
-
-STDOUT = Path("-")
 
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="OUT", help="Write the figures as JSON; - is standard output.")
@@ -76,7 +74,7 @@ def run(asked: Asked, policies: Sequence[str], json_file: Path | None, report: P
         contender(name)
     if twice := [name for name in dict.fromkeys(policies) if policies.count(name) > 1]:
         raise CommandError(f"--policy {twice[0]} is there twice; name each once")
-    check_writable(json_file, report)
+    check_writable({"--json": json_file, "--report": report}, asked.files)
     source = asked.source()
     scenario = source()
     with bars(dict.fromkeys(policies, 1.0)) as advance:
@@ -97,27 +95,14 @@ def run(asked: Asked, policies: Sequence[str], json_file: Path | None, report: P
             write_text(json_file, json.dumps(answer, indent=2) + "\n")
     if report is not None:
         stories, figures = [one.story for one in results.values()], [one.figures for one in results.values()]
-        size = _write(lambda: write_report(stories, report, title(scenario), figures=figures), report)
+        with whole(report) as fresh:
+            size = write_report(stories, fresh, title(scenario), figures=figures)
         typer.echo(f"report: {report} ({size / 1e6:.1f} MB)", err=True)
 
 
 def title(scenario: Scenario) -> str:
     """The heading of a report."""
     return f"{scenario.name} on {scenario.gpus:,} GPUs"
-
-
-def check_writable(*paths: Path | None) -> None:
-    """Refuse before a long run what could not be written after it."""
-    for path in paths:
-        if path is not None and path != STDOUT and not path.absolute().parent.is_dir():
-            raise CommandError(f"{path} cannot be written: there is no folder {path.absolute().parent}; make it first")
-
-
-def _write(write: Any, path: Path) -> int:
-    try:
-        return int(write())
-    except OSError as err:
-        raise CommandError(f"{path} cannot be written: {err.strerror or err}; name another file") from err
 
 
 def as_json(asked: Asked, scenario: Scenario, results: Mapping[str, Result]) -> dict[str, Any]:

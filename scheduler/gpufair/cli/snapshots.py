@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpufair.cli.exits import CommandError
-from gpufair.cli.options import StateDir, client, write_text
+from gpufair.cli.options import StateDir, client
+from gpufair.cli.results import check_writable, write_text
 
 if TYPE_CHECKING:
     from gpufair.core.state import State
@@ -35,6 +36,7 @@ def snapshot(
 
     How workloads are run is left out, and for budget owners who are no operators names and reasons as well.
     """
+    check_writable({"FILE": file})
     with client(state_dir) as service:
         seen = service.snapshot()
     write_text(file, json.dumps(seen, separators=(",", ":")))

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gpufair.cli.exits import CommandError
-from gpufair.cli.options import settings_of, write_text
+from gpufair.cli.options import settings_of
 from gpufair.cli.output import Column, line, table
 from gpufair.cli.progress import progress
+from gpufair.cli.results import STDOUT, check_writable, write_text
 from gpufair.cli.scenarios import VARIED, Asked, complete_policy, with_scenario
-from gpufair.cli.simulating import STDOUT, Jobs, JsonFile, check_writable
+from gpufair.cli.simulating import Jobs, JsonFile
 from gpufair.cli.sweep_page import page
 from gpufair.cli.sweep_points import FIGURES, Figure, Point, points_of, shown
 from gpufair.cli.words import clean, plural
@@ -66,7 +67,7 @@ def sweep(
     from gpufair.sim.policies.registry import contender  # noqa: PLC0415  # as above
 
     contender(policy)
-    check_writable(json_file, report)
+    check_writable({"--json": json_file, "--report": report}, asked.files)
     varied = dict(_values(text) for text in vary)
     if len(varied) < len(vary):
         raise CommandError("--vary names something twice; give all its values in one, like --vary banking=0,0.25,1")
