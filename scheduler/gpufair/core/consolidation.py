@@ -97,7 +97,7 @@ class Consolidation:
             record = self._first(choice, pool, {shape for shape in shapes if not self._all_will_fit(shape, pool)})
             if record is not None:
                 looked.add(pool)
-                self._move_for(record, self._pool(pool), self._candidates(found))
+                self._move_for(record, self._pool(pool), found)
                 self._coming.clear()
                 self._fits.clear()
 
@@ -128,13 +128,6 @@ class Consolidation:
             if may_move(facts, record) and record.held is not None:
                 found.setdefault(record.held.leases[0].node, []).append(record)
         return found
-
-    def _candidates(self, found: dict[NodeName, list[Record]]) -> dict[NodeName, list[Candidate]]:
-        """The same with what moving them costs, the cheapest first."""
-        return {
-            name: sorted([candidate(self._facts, one, PreemptReason.CONSOLIDATION, 0) for one in here], key=cost_of)
-            for name, here in found.items()
-        }
 
     def _first(self, choice: int, pool: PoolName, shapes: set[Shape]) -> Record | None:
         """The first in the order of the queue for whom nothing else can be done now."""
@@ -187,10 +180,14 @@ class Consolidation:
 
     # -- the plan -------------------------------------------------------------------------------------------------
 
-    def _move_for(self, record: Record, here: Chances, found: dict[NodeName, list[Candidate]]) -> None:
-        nodes = self._facts.by_pool[here.pool]
-        open_nodes = [node for node in nodes if node.free > 0]  # nobody moves to any other
-        plans = [one for node in nodes if (one := self._plan(record, here, node, open_nodes, found))]
+    def _move_for(self, record: Record, here: Chances, found: dict[NodeName, list[Record]]) -> None:
+        open_nodes = [node for node in self._facts.by_pool[here.pool] if node.free > 0]  # nobody moves to any other
+        whole = sum(node.free for node in open_nodes)
+        plans = [
+            plan
+            for name, there in found.items()
+            if (plan := self._plan(record, here, self._facts.nodes[name], open_nodes, whole, there))
+        ]
         best = min(plans, key=lambda one: (one.loss, len(one.moves), one.lease.node), default=None)
         if best is None:
             return
@@ -205,18 +202,21 @@ class Consolidation:
         here: Chances,
         node: NodeRecord,
         open_nodes: list[NodeRecord],
-        found: dict[NodeName, list[Candidate]],
+        whole: int,
+        there: list[Record],
     ) -> Moves | None:
-        """What joins enough GPUs of this node; None if there is no room elsewhere for those who would have to go."""
-        shape, name = record.spec.shape, node.node.name
-        if name not in found or not admits(node, shape):
+        """What joins enough GPUs of this node, if some of those who are ``there`` go; None if there is no room elsewhere
+        for as many as would have to. ``whole`` is what is free on all nodes."""
+        shape = record.spec.shape
+        if not admits(node, shape):
             return None
         # Most nodes have too few who may move, or there is too little elsewhere for as many as would have to.
-        missing, elsewhere = shape.gpus - node.free, sum(other.free for other in open_nodes if other is not node)
-        if sum(one.record.gpus for one in found[name]) < missing or elsewhere < missing:
+        missing, elsewhere = shape.gpus - node.free, whole - max(0, node.free)
+        if elsewhere < missing or sum([one.gpus for one in there]) < missing:
             return None
         others = [other for other in open_nodes if other is not node]
-        mobile = [one for one in found[name] if self._place(one.record, here, others, {}) is not None]
+        may = sorted([candidate(self._facts, one, PreemptReason.CONSOLIDATION, 0) for one in there], key=cost_of)
+        mobile = [one for one in may if self._place(one.record, here, others, {}) is not None]
         plan = cheapest([node], shape, mobile, (), with_horizons([node], here.ends(record)))
         if plan is None or not plan.victims:
             return None

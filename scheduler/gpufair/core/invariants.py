@@ -251,6 +251,9 @@ def _pool_indexes(facts: Facts, pool: PoolName) -> Iterator[str]:
     sums = [one.commitments(facts.ranking, facts.now) for one in (afresh, listed)]
     if any(sums[0][path] != sums[1][path] for path in facts.ranking.paths):
         yield f"pool {pool}: what was promised is summed up wrongly"
+    lowest = {leaf: min(one.spec.priority for one in group.values()) for leaf, group in listed.exposed.items()}
+    if lowest != {leaf: listed.lowest(leaf) for leaf in listed.exposed}:
+        yield f"pool {pool}: the lowest priorities are {lowest}"
     for most in sorted({one.gpus for one in _exposed(listed)}):
         small = sum_up(listed.unallocated, {one.id: one for one in _exposed(listed) if one.gpus <= most})
         if listed.freed_by_small(most).gpus != small.gpus:

@@ -238,7 +238,6 @@ class Running:
         self._freed = self._freed_by_guests = None
         self._freed_by_small.clear()
         self._freed_by_movers.clear()
-        self._lowest.clear()
 
     def _expose(self, record: Record) -> None:
         leaf = record.spec.allocation
@@ -261,6 +260,8 @@ class Running:
             self._everyone.add(lease.node, more)
         if sign < 0:
             del self._leases[record.id]
+        if leaf is not None:
+            self._lowest.pop(leaf, None)
         self._changed()
 
     def _sum_of(self, *leaves: AllocationPath | None) -> dict[NodeName, int]:

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from gpufair.core import words
+from gpufair.core.amount import Freed
 from gpufair.core.errors import ExtensionRefused
 from gpufair.core.horizon import GUEST
 from gpufair.core.model import Kind, Phase, Shape
@@ -108,12 +109,15 @@ def _first_before(facts: Facts, record: Record, pool: PoolName) -> Record | None
     shares = facts.shares(pool)
     choice = record.spec.pools.index(pool)
     mine = (-record.spec.priority, shares.had(record.spec.allocation, record.spec.user), Ticket(facts.now, record.id))
+    freed: dict[bool, Freed] = {}
     for (number, where), turn in sorted(facts.waiting.allocated.turns.items()):
         if where != pool or number > choice:
             continue
         found: dict[AllocationPath, tuple[Place, WorkloadId]] = {}
         for shape, leaves in turn.items():
-            if not _could_use(facts, record, shape, pool):
+            if shape.counted not in freed:
+                freed[shape.counted] = _without(facts, record, pool, shape.counted)
+            if not _could_use(facts, record, shape, pool, freed[shape.counted]):
                 continue
             for leaf, group in leaves.items():
                 first = _first_of(facts, shares, leaf, group)
@@ -156,11 +160,15 @@ def _first_of(facts: Facts, shares: Shares, leaf: AllocationPath, group: Group) 
     return (best, best[2].workload) if best is not None else None
 
 
-def _could_use(facts: Facts, record: Record, shape: Shape, pool: PoolName) -> bool:
-    """Whether a shape could start on a node of the workload if it and all who may be told to leave were gone."""
-    running = facts.running.get(pool) or Running()
-    groups = [running.unallocated, *running.exposed.values()]
-    freed = sum_up(*groups, {} if any(record.id in group for group in groups) else {record.id: record})
+def _without(facts: Facts, record: Record, pool: PoolName, rest: bool) -> Freed:
+    """What there would be if the workload and all who may be told to leave were gone; CPUs and memory if the ``rest``
+    matters."""
+    freed = (facts.running.get(pool) or Running()).freed()
+    return freed if freed.includes(record.id) else freed.and_also(sum_up({record.id: record}), rest)
+
+
+def _could_use(facts: Facts, record: Record, shape: Shape, pool: PoolName, freed: Freed) -> bool:
+    """Whether a shape could start on a node of the workload with what is ``freed``."""
     held = record.held
     assert held is not None
     nodes = [facts.nodes[lease.node] for lease in held.leases]
