@@ -278,15 +278,17 @@ class Consolidation:
 def may_move(facts: Facts, record: Record) -> bool:
     """Whether somebody who runs may be moved now."""
     held, policy = record.held, facts.policy
-    if held is None or record.phase is not Phase.RUNNING or record.debug:
+    # Most are protected, and their owners do not allow it.
+    if held is None or not (record.spec.movable or facts.exposed(record)):
+        return False
+    if record.phase is not Phase.RUNNING or record.debug:
         return False
     if record.spec.kind is not Kind.SESSION and not policy.consolidate_batch:
         return False
     if facts.now < held.granted_at + policy.consolidation_rest or facts.now < (record.settles_until or 0):
         return False
-    if left_of(facts, record) > record.spec.min_runtime:
-        return False  # it was extended, and could not ask for as much again
-    return record.spec.movable or facts.exposed(record)
+    # If it was extended, it could not ask for as much again.
+    return left_of(facts, record) <= record.spec.min_runtime
 
 
 def _by_node(lease: Lease) -> NodeName:
