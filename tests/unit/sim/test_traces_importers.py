@@ -83,7 +83,9 @@ def test_sacct_may_end_its_lines_with_bars_and_leave_out_the_header(tmp_path):
 
 def test_sacct_without_a_header_may_have_other_fields(tmp_path):
     path = write(
-        tmp_path, "5|1700000000|300|gpu:a100:4,craynetwork:1|CANCELLED+\n6|1700000001|5|gpu:2(S:0-1)|COMPLETED\n"
+        tmp_path,
+        "5|1700000000|300|gpu:a100:4,craynetwork:1|CANCELLED+\n6|1700000001|5|gpu:2(S:0-1)|COMPLETED\n"
+        "7|1700000002|5|gpu:h100:3(IDX:0,2-3),gres/gpuutil=7|COMPLETED\n",
     )
     trace = read_trace(
         path, "sacct", options=Options(sacct_fields=("JobIDRaw", "Submit", "ElapsedRaw", "AllocGRES", "State"))
@@ -92,6 +94,7 @@ def test_sacct_without_a_header_may_have_other_fields(tmp_path):
     assert trace.rows == (
         Row(1, "5", Millis(0), Millis(300 * S), 4.0, status="cancelled", gpu_type="a100"),
         Row(2, "6", Millis(S), Millis(5 * S), 2.0, status="completed"),
+        Row(3, "7", Millis(2 * S), Millis(5 * S), 3.0, status="completed", gpu_type="h100"),
     )
 
 
@@ -122,6 +125,14 @@ def test_of_the_runs_of_one_job_the_last_one_counts(tmp_path):
             "Submit is '1960-01-01T00:00:00': before 1970",
         ),
         ("1|2026-03-01T10:00:00|2026-03-01T10:00:00|1h|gres/gpu=1|", "Elapsed is '1h': not a span like 2-03:04:05"),
+        ("1|2026-03-01T10:00:00|2026-03-01T10:00:00|25:61:00|gres/gpu=1|", "Elapsed is '25:61:00': not a span like 2-03:04:05"),
+        ("1|2026-03-01T10:00:00|2026-03-01T10:00:00|00:00:75|gres/gpu=1|", "Elapsed is '00:00:75': not a span like 2-03:04:05"),
+        ("1|2026-03-01T10:00:00|2026-03-01T10:00:00|1-25:00:00|gres/gpu=1|", "Elapsed is '1-25:00:00': not a span like 2-03:04:05"),
+        ("1|2026-03-01T10:00:00|2026-03-01T10:00:00|00:01:00|cpu=2,gres/gpu:a100:2=x|", "'gres/gpu:a100:2=x' names no number of GPUs"),
+        ("1|2026-03-01T10:00:00|2026-03-01T10:00:00|00:01:00|gres/gpu=2x|", "'gres/gpu=2x' names no number of GPUs"),
+        ("1|2026-03-01T10:00:00|2026-03-01T10:00:00|00:01:00|gres/gpu=|", "'gres/gpu=' names no number of GPUs"),
+        ("1|2026-03-01T10:00:00|2026-03-01T10:00:00|00:01:00|gpu:a100|", "'gpu:a100' names no number of GPUs"),
+        ("1|2026-03-01T10:00:00|2026-03-01T10:00:00|00:01:00|gpu|", "'gpu' names no number of GPUs"),
         (
             "1|2026-03-01T10:00:00|2026-03-01T10:00:00|00:01:00|gres/gpu=99999999|",
             "'gres/gpu=99999999' names too many GPUs",

@@ -111,6 +111,8 @@ def elapsed(text: str, what: str) -> Millis:
     if match is None:
         raise Wrong(f"{what} is {shown(text)}: not a span like 2-03:04:05")
     days, hours, minutes, seconds, fraction = match.groups()
+    if int(seconds) > 59 or (hours is not None and int(minutes) > 59) or (days is not None and int(hours or 0) > 23):
+        raise Wrong(f"{what} is {shown(text)}: not a span like 2-03:04:05")
     total = ((int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes)) * 60 + int(seconds)
     if total > MOST_SECONDS:
         raise Wrong(f"{what} is {shown(text)}: too long")

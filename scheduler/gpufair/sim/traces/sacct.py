@@ -21,8 +21,8 @@ NEEDED: Final = ("jobid|jobidraw", "submit", "elapsed|elapsedraw|end", "alloctre
 STEP: Final = "job steps"
 EARLIER: Final = "earlier runs of the same job"
 _NO_LIMIT: Final = fields.NONE | {"unlimited", "partition_limit", "invalid"}
-_GPUS: Final = re.compile(r"gres/gpu(?::([^=,:]+))?=(\d{1,9})", re.ASCII)
-_OLD_GPUS: Final = re.compile(r"gpu(?::([^=,:()]+))?:(\d{1,9})(?:\([^)]*\))?", re.ASCII)
+_GPUS: Final = re.compile(r"gres/gpu(?::([^=:]+))?=(\d{1,9})|gpu(?::([^=:]+))?:(\d{1,9})", re.ASCII)
+_WHICH: Final = re.compile(r"\([^)]*\)")  # GPUs of a node, or its sockets
 _JOB: Final = re.compile(r"\d+(?:_(?:\d+|\[.*\]))?(?:\+\d+)?(?:\.\S+)?", re.ASCII)
 
 
@@ -147,7 +147,13 @@ def _state(text: str) -> str:
 
 def _gpus(text: str) -> tuple[float, str]:
     """GPUs and their type in ``cpu=8,gres/gpu=4,gres/gpu:a100=4`` or, of older versions, in ``gpu:a100:4``."""
-    found = _GPUS.findall(text) or [match.groups() for part in text.split(",") if (match := _OLD_GPUS.fullmatch(part))]
+    found: list[tuple[str, str]] = []
+    for part in _WHICH.sub("", text).split(","):
+        if re.fullmatch(r"\s*(?:gres/)?gpu(?:[:=].*)?", part):
+            match = _GPUS.fullmatch(part.strip())
+            if match is None:
+                raise Wrong(f"{shown(part)} names no number of GPUs")
+            found.append((match[1] or match[3] or "", match[2] or match[4]))
     typed = {kind: int(count) for kind, count in found if kind and int(count)}
     total = sum(int(count) for kind, count in found if not kind) or sum(typed.values())
     if total > fields.MOST_GPUS:
