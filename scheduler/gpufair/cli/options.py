@@ -93,15 +93,15 @@ def bytes_of(size: str, option: str) -> int:
         raise typer.BadParameter(str(err), param_hint=option) from err
 
 
-def settings_of(settings: Iterable[str], policy: Policy) -> Policy:
-    """A policy with some options set as ``--set`` says.
+def settings_of(settings: Iterable[str], policy: Policy, option: str = "--set") -> Policy:
+    """A policy with some options set as ``--set``, or another ``option``, says.
 
     Raises:
         ConfigError: There is no such option, or its value is wrong.
     """
     from gpufair.service.settings.policy_options import changed  # noqa: PLC0415  # only what plays policies needs it
 
-    return changed(policy, settings)
+    return changed(policy, settings, option)
 
 
 def complete_setting(incomplete: str) -> list[tuple[str, str]]:

@@ -114,13 +114,14 @@ def _values(text: str) -> tuple[str, list[Any]]:
     try:
         return name, [int(value) if name == "closed_loop" else float(value) for value in values]
     except ValueError as err:
-        raise typer.BadParameter(f"{text[:80]!r}: {err}", param_hint="--vary") from err
+        kind = "whole numbers" if name == "closed_loop" else "numbers"
+        raise typer.BadParameter(f"{text[:80]!r}: {name} takes {kind}, like {name}=1,2", param_hint="--vary") from err
 
 
 def _option(name: str, value: str) -> Any:
     from gpufair.core.model import Policy  # noqa: PLC0415  # the core is not needed by other commands
 
-    return getattr(settings_of([f"{name}={value}"], Policy()), name)
+    return getattr(settings_of([f"{name}={value}"], Policy(), "--vary"), name)
 
 
 def tell(runs: Sequence[Run], varied: Sequence[str], seeds: int) -> None:

@@ -91,6 +91,7 @@ def test_blank_lines_windows_ends_marks_and_quotes_are_no_matter(tmp_path):
         ("b,,60,8,,,,", "submit_s is empty"),
         ("b,nan,60,8,,,,", "submit_s is 'nan': not a number"),
         ("b,0,inf,8,,,,", "duration_s is 'inf': not a number"),
+        ("b,0,1e308,8,,,,", "duration_s is '1e308': too large"),
         ("b,0,1_0,8,,,,", "duration_s is '1_0': not a number"),
         ("b,-1,60,8,,,,", "submit_s is '-1': negative"),
         ("b,0,-60,8,,,,", "duration_s is '-60': negative"),
@@ -178,7 +179,8 @@ def test_a_kind_of_another_scheduler_is_said_not_guessed(tmp_path):
     ("data", "said"),
     [
         (b"", "it is empty"),
-        (b"\n\n", "its format is not known; it begins with ''; known formats: csv (CSV with"),
+        (b"\n \n", "it is empty"),
+        (gzip.compress(b""), "it is empty"),
         (b"JobID    JobName\n------- -------\n", "print it with --parsable2"),
         (b"date,total\n1,2", "it begins with 'date,total'; known formats"),
         (b"job_id,submit_s,gpus\na,0,1", "its format is not known"),

@@ -117,13 +117,16 @@ def changed(policy: Policy, settings: Iterable[str], what: str = "--set") -> Pol
         ConfigError: There is no such option, its value is wrong or out of range, or they do not go together.
     """
     known = {one.field: one for one in options()}
-    source = TomlSource("")
+    source, named = TomlSource(""), set[str]()
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))
         if not equals or name not in known:
             why = f"there is no option {shown(name)}{hint(name, known)}" if equals else "it has no '='"
             rule = f"write OPTION=VALUE, where OPTION is one of {', '.join(known)}"
             raise ConfigError(f"{setting[:80]!r}: {why.removesuffix('?')}; {rule}", what, None)
+        if name in named:
+            raise ConfigError(f"{setting[:80]!r}: {name} is there twice; set it once", what, None)
+        named.add(name)
         one = known[name]
         try:
             value = one.read(Table(source, what, (), {one.key: _literal(text)}), one.key)

@@ -139,7 +139,7 @@ def _check(
     shares: tuple[float, ...],
 ) -> None:
     if demand is not None and not 0 < demand <= MOST_DEMAND:
-        raise ScenarioError(f"a demand of {demand:g} times the cluster is none; use one above 0, like 2.5")
+        raise ScenarioError(f"a demand of {demand:g} times the cluster is none; use one above 0, like 2.5, and at most {MOST_DEMAND:,g}")
     if days is not None and not (isfinite(days) and days > 0):
         raise ScenarioError(f"{days:g} days are no time to play; use more than 0")
     if not (isfinite(skip_days) and skip_days >= 0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from types import MappingProxyType
 from typing import Final
 
@@ -12,6 +13,7 @@ from gpufair.core.units import Instant, Millis
 
 MOST_SECONDS: Final = 1e11  # the year 5138: Unix times fit, microseconds by mistake don't
 MOST_GPUS: Final = 1_000_000
+MOST_NUMBER: Final = 1e300  # sums of a few stay finite
 LONGEST_TEXT: Final = 256
 NONE: Final = frozenset({"", "none", "null", "nan", "na", "n/a", "unknown"})
 BOOLEANS: Final[Mapping[str, bool]] = MappingProxyType(
@@ -33,7 +35,9 @@ def number(text: str, what: str) -> float:
         value = float(text)
     except ValueError:
         raise Wrong(f"{what} is {shown(text)}: not a number" if text.strip() else f"{what} is empty") from None
-    if not abs(value) <= 1e300 or "_" in text:
+    if isfinite(value) and abs(value) > MOST_NUMBER:
+        raise Wrong(f"{what} is {shown(text)}: too large")
+    if not isfinite(value) or "_" in text:
         raise Wrong(f"{what} is {shown(text)}: not a number")
     return value
 

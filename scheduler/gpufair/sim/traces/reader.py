@@ -90,6 +90,8 @@ def _format_of(source: Source) -> str:
             return "philly"
         if looks_like_journal(head):
             return "journal"
+    if not head:
+        raise source.error("it is empty")
     lines = head.splitlines()
     if found := _format_of_line(next((line for line in lines if not line.lstrip().startswith(";")), "")):
         return found

@@ -49,7 +49,8 @@ class Setting:
         if not (isfinite(self.days) and LEAST_DAYS <= self.days <= MOST_DAYS):
             raise ScenarioError(f"{self.days:g} days are no time to play; use {LEAST_DAYS:g} to {MOST_DAYS:,g}")
         if self.demand is not None and not 0 < self.demand <= MOST_DEMAND:
-            raise ScenarioError(f"a demand of {self.demand:g} times the cluster is none; use one above 0, like 2.5")
+            limits = f"one above 0, like 2.5, and at most {MOST_DEMAND:,g}"
+            raise ScenarioError(f"a demand of {self.demand:g} times the cluster is none; use {limits}")
         if self.unallocated_share is not None and not 0 <= self.unallocated_share <= 1:
             raise ScenarioError(f"an unallocated share of {self.unallocated_share:g} is no part; use one from 0 to 1")
         if self.max_min_runtime <= 0 or self.window <= 0:
