@@ -52,11 +52,11 @@ def check_writable(
 def _is_part(path: Path, source: Path | str) -> bool:
     """Whether a file that is there is what is read, or lies in it."""
     with suppress(OSError, ValueError):  # it may be the name of something else, or not be there
-        whole = Path(os.path.realpath(source))
-        if whole.is_dir():
-            return path.exists() and whole in path.parents
-        beside = [whole.with_name(whole.name + more) for more in _BESIDE]
-        return path in beside or path.samefile(whole)
+        origin = Path(os.path.realpath(source))
+        if origin.is_dir():
+            return path.exists() and origin in path.parents
+        beside = [origin.with_name(origin.name + more) for more in _BESIDE]
+        return path in beside or path.samefile(origin)
     return False
 
 
